@@ -1,0 +1,1 @@
+"""The RTL generator: wire format, blocks, configuration, Verilog and RTLIL out."""

@@ -1,0 +1,1 @@
+"""The golden model: numerics, routing, placement, protocol, traffic, traces, runtime."""

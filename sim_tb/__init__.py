@@ -1,0 +1,1 @@
+"""The testbenches: agents, scoreboards and one folder for each block."""

@@ -1,0 +1,1 @@
+"""Drivers and monitors of the interfaces, and the memory model."""

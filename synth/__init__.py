@@ -1,0 +1,1 @@
+"""Synthesis: area in gate equivalents, memories in bits, reports."""
