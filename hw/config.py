@@ -16,11 +16,10 @@ from typing import Any, NamedTuple, get_type_hints
 import yaml
 
 from dysharp.hw.errors import ConfigError, UserError
-from dysharp.hw.parameters import MAX_PACKET_FLITS, Config, GpuConfig, SwitchConfig
+from dysharp.hw.parameters import Config, GpuConfig, SwitchConfig
 from dysharp.hw.rules import suggest
 
 __all__ = [
-    "MAX_PACKET_FLITS",
     "Config",
     "GpuConfig",
     "SwitchConfig",

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dysharp.hw.errors import ConfigError
+from dysharp.hw.packet import CHUNK_BYTES, FLIT_BYTES, MAX_FLITS
 from dysharp.hw.rules import check_fields, is_power_of_two, ruled_field
 
-__all__ = ["MAX_PACKET_FLITS", "Config", "GpuConfig", "SwitchConfig"]
-
-FLIT_BYTES = 16
-MAX_PACKET_FLITS = 32
-"""The longest packet; a queue must hold one whole."""
+__all__ = ["Config", "GpuConfig", "SwitchConfig"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class SwitchConfig:
     queue_depth: int = ruled_field(
         "Queue depth",
         "flits in each queue of the crossbar; the longest packet must fit",
-        low=MAX_PACKET_FLITS,
+        low=MAX_FLITS,
         high=1024,
         default=40,
     )
@@ -142,7 +139,7 @@ class Config:
         "Links", "ports of a GPU on one switch", low=1, high=32, power_of_two=True, default=1
     )
     chunk_bytes: int = ruled_field(
-        "Chunk bytes", "bytes that one packet carries at most", choices=(128, 256), default=128
+        "Chunk bytes", "bytes that one packet carries at most", choices=CHUNK_BYTES, default=128
     )
     objects: int = ruled_field(
         "Objects", "entries of the object tables", low=1, high=16, power_of_two=True, default=16
