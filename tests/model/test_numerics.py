@@ -125,10 +125,9 @@ def test_multiply_f32(a, b):
 def test_add_bf16_against_ml_dtypes():
     """A sum of two values in f32 and one rounding is bf16's own add (24 >= 2 * 8 + 2)."""
     for a, b in itertools.product(CORNERS16, CORNERS16):
+        left, right = (np.array([v], np.uint16).view(ml_dtypes.bfloat16) for v in (a, b))
         with np.errstate(all="ignore"):
-            total = np.array(a, np.uint16).view(ml_dtypes.bfloat16) + np.array(b, np.uint16).view(
-                ml_dtypes.bfloat16
-            )
+            total = np.add(left, right)[0]
         expected = BF16.nan if np.isnan(total) else int(total.view(np.uint16))
         assert reduce_list([a, b]) == expected == add(a, b, BF16)
 
