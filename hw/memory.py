@@ -7,7 +7,7 @@ By a build option it becomes an inferred memory, flip-flops, or a named SRAM mac
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from amaranth import Array, Cat, Instance, Module, Mux, Signal
+from amaranth import Array, Instance, Module, Mux, Signal
 from amaranth.hdl import ClockSignal
 from amaranth.lib import memory
 from amaranth.lib.wiring import Component, In, Out
@@ -86,63 +86,50 @@ class Ram(Component):
         return f"ram_{self.depth}x{self.width}{granules}" + ("_wt" if self.transparent else "")
 
     def elaborate(self, platform):
-        """Build the memory in the style that :func:`memory_style` set."""
-        build = {"inferred": self._inferred, "flipflops": self._flipflops, "macro": self._macro}
-        return build[_style.get()]()
-
-    def _inferred(self) -> Module:
+        """The array in the style that :func:`memory_style` set, then the write-through bypass."""
         m = Module()
+        word = Signal(self.width)
+        build = {"inferred": self._inferred, "flipflops": self._flipflops, "macro": self._macro}
+        build[_style.get()](m, word)
+        if not self.transparent:
+            m.d.comb += self.read_data.eq(word)
+            return m
+        written = Signal(self.width, reset_less=True)
+        collided = Signal(len(self.write_en))
+        with m.If(self.read_en):
+            collides = self.write_addr == self.read_addr
+            m.d.sync += [
+                written.eq(self.write_data),
+                collided.eq(Mux(collides, self.write_en, 0)),
+            ]
+        for k, hit in enumerate(collided):
+            granule = slice(k * self.granularity, (k + 1) * self.granularity)
+            m.d.comb += self.read_data[granule].eq(Mux(hit, written[granule], word[granule]))
+        return m
+
+    def _inferred(self, m, word):
         m.submodules.array = array = memory.Memory(shape=self.width, depth=self.depth, init=[])
         write = array.write_port(granularity=self.granularity)
-        read = array.read_port(transparent_for=[write] if self.transparent else [])
+        read = array.read_port()
         m.d.comb += [
             write.en.eq(self.write_en), write.addr.eq(self.write_addr),
             write.data.eq(self.write_data),
-            read.en.eq(self.read_en), read.addr.eq(self.read_addr),
-            self.read_data.eq(read.data),
+            read.en.eq(self.read_en), read.addr.eq(self.read_addr), word.eq(read.data),
         ]
-        return m
 
-    def _flipflops(self) -> Module:
-        m = Module()
+    def _flipflops(self, m, word):
         words = Array(Signal(self.width, name=f"word{k}", reset_less=True)
                       for k in range(self.depth))
-        mask = self._bit_mask()
-        old = words[self.write_addr]
-        with m.If(self.write_en.any()):
-            m.d.sync += old.eq(old & ~mask | self.write_data & mask)
-        hold = Signal(self.width, reset_less=True)
+        for k, write_en in enumerate(self.write_en):
+            granule = slice(k * self.granularity, (k + 1) * self.granularity)
+            with m.If(write_en):
+                m.d.sync += words[self.write_addr][granule].eq(self.write_data[granule])
         with m.If(self.read_en):
-            m.d.sync += hold.eq(self._bypass(words[self.read_addr], mask))
-        m.d.comb += self.read_data.eq(hold)
-        return m
+            m.d.sync += word.eq(words[self.read_addr])
 
-    def _macro(self) -> Module:
-        m = Module()
-        macro_data = Signal(self.width)
+    def _macro(self, m, word):
         m.submodules.macro = Instance(
-            f"sram_{self.depth}x{self.width}",
-            i_clk=ClockSignal(), i_write_mask=self._bit_mask(), i_write_addr=self.write_addr,
-            i_write_data=self.write_data, i_read_en=self.read_en, i_read_addr=self.read_addr,
-            o_read_data=macro_data)
-        if not self.transparent:
-            m.d.comb += self.read_data.eq(macro_data)
-            return m
-        mask = Signal(self.width)
-        written = Signal(self.width)
-        with m.If(self.read_en):
-            same = self.write_addr == self.read_addr
-            m.d.sync += [mask.eq(Mux(same, self._bit_mask(), 0)), written.eq(self.write_data)]
-        m.d.comb += self.read_data.eq(macro_data & ~mask | written & mask)
-        return m
-
-    def _bit_mask(self):
-        bits = [en.replicate(self.granularity) for en in self.write_en]
-        return Cat(*bits)
-
-    def _bypass(self, word, mask):
-        if not self.transparent:
-            return word
-        collides = self.write_addr == self.read_addr
-        return Mux(collides, word & ~mask | self.write_data & mask, word)
-
+            self.module_name.removesuffix("_wt").replace("ram_", "sram_", 1),
+            i_clk=ClockSignal(), i_write_en=self.write_en,
+            i_write_addr=self.write_addr, i_write_data=self.write_data,
+            i_read_en=self.read_en, i_read_addr=self.read_addr, o_read_data=word)

@@ -52,10 +52,11 @@ class ModuleLibrary:
     def __exit__(self, *exc_info):
         _open_library.reset(self._token)
 
-    def define(self, component: Elaboratable, name: str, ports: dict) -> None:
-        """Elaborate ``component`` as module ``name``, unless that is done already."""
+    def define(self, component: Elaboratable, name: str,
+               ports: dict[str, tuple[Value, wiring.Flow]]) -> None:
+        """Elaborate ``component`` as module ``name`` with the given ports."""
         text = _module_text(component, name, ports)
-        self._clocked[name] = re.search(r"^  wire.* input \d+ \\clk$", text, re.M) is not None
+        self._clocked[name] = re.search(r"^  wire.* input \d+\s+\\clk$", text, re.M) is not None
         self.rtlil[name] = text
 
     def instance(self, component: wiring.Component) -> Instance:
@@ -65,8 +66,7 @@ class ModuleLibrary:
         shape = {port: (len(value), flow) for port, (value, flow) in ports.items()}
         if name not in self._ports:
             self._ports[name] = shape
-            self.define(component, name, {
-                port: (value, _direction(flow)) for port, (value, flow) in ports.items()})
+            self.define(component, name, ports)
         elif self._ports[name] == shape:
             component._MustUse__used = True  # its module stands already: not to be elaborated
         else:
@@ -90,13 +90,11 @@ def place(component: wiring.Component) -> Elaboratable:
     return component if library is None else library.instance(component)
 
 
-def _direction(flow: wiring.Flow) -> _ir.PortDirection:
-    return _ir.PortDirection.Input if flow == wiring.In else _ir.PortDirection.Output
-
-
-def _module_text(component: Elaboratable, name: str, ports: dict) -> str:
-    fragment = Fragment.get(component, None)
-    text, _ = rtlil.convert_fragment(fragment, ports, name, emit_src=False)
+def _module_text(component: Elaboratable, name: str,
+                 ports: dict[str, tuple[Value, wiring.Flow]]) -> str:
+    ways = {wiring.In: _ir.PortDirection.Input, wiring.Out: _ir.PortDirection.Output}
+    directed = {port: (value, ways[flow]) for port, (value, flow) in ports.items()}
+    text, _ = rtlil.convert_fragment(Fragment.get(component, None), directed, name, emit_src=False)
     text = text.replace("attribute \\top 1\n", "")
     return re.sub(r"^(module|  cell) (\\[\w.$]+)",
                   lambda match: f"{match[1]} {match[2].replace('.', '__')}", text, flags=re.M)
