@@ -1,0 +1,176 @@
+"""Renew the generated tables of README.md and docs/*.md.
+
+A table stands between ``<!-- table: NAME ARGUMENTS -->`` and ``<!-- end -->``; the functions below
+are the names. Numbers come from the hardware's own declarations and from docs/results/*.json, which
+are reports of ``dysharp demo``. ``--check`` changes nothing and fails if a file is not current.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from amaranth.lib import data, enum
+
+from dysharp.hw import packet
+from dysharp.hw.config import load_preset, preset_names
+from dysharp.hw.parameters import Config, GpuConfig, SwitchConfig
+from dysharp.hw.rules import rule_text
+
+__all__ = ["TABLES", "documents", "main", "renew"]
+
+ROOT = Path(__file__).resolve().parents[1]
+_BLOCK = re.compile(r"(<!-- table: (\w+)((?: \w+)*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 0) -> str:
+    """A Markdown table; the columns from ``right`` on are aligned to the right if it is not 0."""
+    marks = ["---:" if right and column >= right else "---" for column in range(len(head))]
+    lines = [head, marks, *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def results() -> str:
+    """What the demo measured, one row a run."""
+    rows = []
+    for path in sorted((ROOT / "docs" / "results").glob("*.json")):
+        run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        check, used, traffic = run["check"], run["utilisation"], run["traffic"]
+        rows.append(
+            (
+                f"[{path.stem}](docs/results/{path.name})",
+                f"{run['trace']['tokens']:,}",
+                f"{check['values']:,}",
+                f"{check['mismatches']:,}",
+                f"{used['dispatch']:.1%} / {used['combine']:.1%}",
+                f"{traffic['saved']:.1%}",
+                f"{run['area']['total_ge'] / 1e3:,.0f}",
+            )
+        )
+    head = ("run", "tokens", "values checked", "mismatches")
+    head += ("link use, Dispatch / Combine", "flits saved on DeepEP", "area, kGE")
+    return _table(head, rows, right=1) if rows else "No run is recorded yet."
+
+
+def presets() -> str:
+    """The presets, one row each."""
+    configs = sorted((load_preset(name) for name in preset_names()), key=lambda c: c.ports)
+    rows = [
+        (
+            config.name,
+            config.ports,
+            config.gpus,
+            config.switch.sessions,
+            f"{config.gpu.tlb_entries} / {config.gpu.tlb_ways}",
+            config.gpu.multimemq_entries,
+            config.gpu.ts_entries,
+            config.gpu.memory_width,
+        )
+        for config in configs
+    ]
+    head = ("preset", "ports", "GPUs", "sessions a port", "AL-TLB entries / ways", "MultimemQ")
+    return _table((*head, "TS, OR", "memory bits"), rows, right=1)
+
+
+def config() -> str:
+    """Every field of the configuration with its rule."""
+    rows = []
+    for prefix, kind in (("", Config), ("switch.", SwitchConfig), ("gpu.", GpuConfig)):
+        for field in dataclasses.fields(kind):
+            rule = field.metadata
+            if "noun" in rule:
+                given = field.default is dataclasses.MISSING
+                default = "must be given" if given else f"`{field.default}`"
+                rows.append((f"`{prefix}{field.name}`", rule["doc"], rule_text(rule), default))
+    return _table(("field", "meaning", "rule", "if left out"), rows)
+
+
+def layout(name: str) -> str:
+    """The bits of a struct of the wire format."""
+    struct = getattr(packet, name)
+    rows = []
+    for field, place in data.Layout.cast(struct):
+        low, width = place.offset, place.width
+        bits = f"{low}" if width == 1 else f"{low + width - 1}:{low}"
+        kind = getattr(place.shape, "__name__", "")
+        rows.append((bits, f"`{field}`", width, f"`{kind}`" if kind else ""))
+    return _table(("bits", "field", "width", "type"), rows)
+
+
+def values(name: str) -> str:
+    """The members of an enum of the wire format."""
+    members: type[enum.Enum] = getattr(packet, name)
+    return _table(("value", "name"), [(member.value, f"`{member.name}`") for member in members])
+
+
+def commands() -> str:
+    """What a packet of each command may look like."""
+    yes = {True: "yes", False: "", None: "either"}
+    rows = []
+    for cmd, rule in packet.CMD_RULES.items():
+        counts = {rule.min_data, rule.max_data}
+        rows.append(
+            (
+                cmd.value,
+                f"`{cmd.name}`",
+                "response" if rule.response else "request",
+                yes[rule.answered],
+                yes[rule.multimem],
+                yes[rule.targets],
+                yes[rule.byte_enable],
+                " to ".join(map(str, sorted(counts))),
+            )
+        )
+    head = ("value", "name", "stream", "answered", "tx", "targets", "BE", "DATA flits")
+    return _table(head, rows)
+
+
+TABLES: dict[str, Callable[..., str]] = {
+    "results": results,
+    "presets": presets,
+    "config": config,
+    "layout": layout,
+    "values": values,
+    "commands": commands,
+}
+
+
+def documents() -> list[Path]:
+    """The files that may hold tables."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def renew(text: str) -> str:
+    """A document with its tables made anew."""
+
+    def table(match: re.Match[str]) -> str:
+        made = TABLES[match[2]](*match[3].split())
+        return f"{match[1]}{made}\n{match[5]}"
+
+    return _BLOCK.sub(table, text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Renew all documents, or tell which are not current."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing, tell what is old")
+    args = parser.parse_args(argv)
+    old = False
+    for path in documents():
+        text = path.read_text(encoding="utf-8")
+        if (new := renew(text)) != text:
+            old = True
+            print(f"{'not current' if args.check else 'renewed'}: {path.relative_to(ROOT)}")
+            if not args.check:
+                path.write_text(new, encoding="utf-8")
+    return 1 if old and args.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
