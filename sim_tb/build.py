@@ -1,7 +1,7 @@
 """Turning Verilog into a simulation, once.
 
-A build is filed under the hash of the Verilog, the options and the tool, so it is made once and found
-again by every later run; a file lock lets two test workers share it.
+A build is filed under the hash of the Verilog, the options and the tool, so it is made once and
+found again by every later run; a file lock lets two test workers share it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def make_runner(simulator: Simulator) -> cocotb_runner.Runner:
 
 @contextlib.contextmanager
 def environment(simulator: Simulator) -> Iterator[None]:
-    """Run a block of code under the simulator's environment; cocotb's runner reads ``os.environ``."""
+    """Run code under the simulator's environment: cocotb's runner reads ``os.environ``."""
     saved = dict(os.environ)
     os.environ.update(simulator.environment)
     try:

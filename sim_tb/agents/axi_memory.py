@@ -9,10 +9,19 @@ from dataclasses import dataclass, field
 
 from dysharp.sim_tb.agents.bench import Bench, StallPattern
 from dysharp.sim_tb.agents.memory import NAN_FILL, PAGE_BYTES, SparseMemory
+from dysharp.sim_tb.agents.wire import Unconnected, Wire
 
 __all__ = ["AxiMemory", "Latency"]
 
 INCR = 1
+_REQUEST = ("valid", "ready", "addr", "id", "len", "size", "burst")
+_CHANNELS = {
+    "aw": _REQUEST,
+    "ar": _REQUEST,
+    "w": ("valid", "ready", "data", "strb", "last"),
+    "b": ("valid", "ready", "id", "resp"),
+    "r": ("valid", "ready", "id", "data", "resp", "last"),
+}
 
 
 @dataclass(frozen=True)
@@ -146,28 +155,18 @@ class AxiMemory(SparseMemory):
         self._read_queue = _Responses(latency, reorder, generator)
         self._write_queue = _Responses(write_latency or latency, reorder, generator)
         self._problems: list[str] = []
-        self._bytes = bench.wire(f"{prefix}_wdata").width // 8
+        channels = {name: self._channel(name) for name in _CHANNELS}
+        self._aw, self._w, self._b = channels["aw"], channels["w"], channels["b"]
+        self._ar, self._r = channels["ar"], channels["r"]
+        self._ready = {name: channels[name]["ready"] for name in ("aw", "ar", "w")}
+        if not any(channels[name]["valid"].width for name in self._ready):
+            raise AttributeError(f"the top has no AXI4 port {prefix}")
+        self._bytes = max(self._w["data"].width, self._r["data"].width) // 8
         self._full = (1 << self._bytes) - 1
-        for channel, names in (
-            ("aw", ("valid", "ready", "addr", "id", "len", "size", "burst")),
-            ("ar", ("valid", "ready", "addr", "id", "len", "size", "burst")),
-            ("w", ("valid", "ready", "data", "strb", "last")),
-            ("b", ("valid", "ready", "id", "resp")),
-            ("r", ("valid", "ready", "id", "data", "resp", "last")),
-        ):
-            wires = {name: bench.optional_wire(f"{prefix}_{channel}{name}") for name in names}
-            for name in ("valid", "ready"):
-                bench.wire(f"{prefix}_{channel}{name}")
-            setattr(self, f"_{channel}", wires)
-        self._aw: dict
-        self._ar: dict
-        self._w: dict
-        self._b: dict
-        self._r: dict
         self._held: dict[str, tuple[int, ...]] = {}
-        self._accepting = dict.fromkeys(("aw", "ar", "w"), False)
+        self._accepting: dict[str, bool] = dict.fromkeys(("aw", "ar", "w"), False)
         self._to_write: deque[_Burst] = deque()
-        self._beats: deque[tuple[int, int, int]] = deque()
+        self._beats: deque[tuple[int, ...]] = deque()
         self._reading: _Burst | None = None
         self._beat = 0
         self._responding = False
@@ -176,20 +175,19 @@ class AxiMemory(SparseMemory):
         self._wvalid = self._w["valid"].read
         self._bready, self._rready = self._b["ready"].read, self._r["ready"].read
         self._requests = {
-            channel: [
-                wire.read if wire else (lambda fixed=fixed: fixed)
-                for wire, fixed in (
-                    (wires["addr"], 0),
-                    (wires["id"], 0),
-                    (wires["len"], 0),
-                    (wires["size"], self._bytes.bit_length() - 1),
-                    (wires["burst"], INCR),
-                )
-            ]
-            for channel, wires in (("aw", self._aw), ("ar", self._ar))
+            name: [channels[name][field].read for field in ("addr", "id", "len", "size", "burst")]
+            for name in ("aw", "ar")
         }
         self._write_reads = [self._w[name].read for name in ("data", "strb", "last")]
         bench.add(self)
+
+    def _channel(self, name: str) -> dict[str, Wire | Unconnected]:
+        """Wires of a channel by the rest of their names; a requester may lack a channel."""
+        find = self.bench.optional_wire
+        return {
+            rest: find(f"{self.prefix}_{name}{rest}", INCR if rest == "burst" else 0)
+            for rest in _CHANNELS[name]
+        }
 
     @property
     def idle(self) -> bool:
@@ -207,12 +205,12 @@ class AxiMemory(SparseMemory):
         return self._problems
 
     def reset(self) -> None:
-        for channel in ("aw", "ar", "w"):
-            getattr(self, f"_{channel}")["ready"].write(0)
+        for channel, ready in self._ready.items():
+            ready.write(0)
             self._accepting[channel] = False
         for wires in (self._b, self._r):
             for name, wire in wires.items():
-                if name != "ready" and wire:
+                if name != "ready":
                     wire.write(0)
         self._held.clear()
         self._to_write.clear()
@@ -272,11 +270,11 @@ class AxiMemory(SparseMemory):
             for channel in accepting:
                 ready = not self._stall()
                 accepting[channel] = ready
-                getattr(self, f"_{channel}")["ready"].write(int(ready))
+                self._ready[channel].write(int(ready))
         elif not accepting["aw"]:
             for channel in accepting:
                 accepting[channel] = True
-                getattr(self, f"_{channel}")["ready"].write(1)
+                self._ready[channel].write(1)
 
     def _check_held(self, channel: str, values: tuple[int, ...]) -> None:
         if self._held.pop(channel) != values:
@@ -352,8 +350,7 @@ class AxiMemory(SparseMemory):
             self._store(burst)
             self._responding = True
             wires["valid"].write(1)
-            if wires["id"]:
-                wires["id"].write(burst.id)
+            wires["id"].write(burst.id)
         else:
             wires["valid"].write(0)
 
@@ -378,7 +375,5 @@ class AxiMemory(SparseMemory):
         burst = self._reading
         wires["valid"].write(1)
         wires["data"].write(burst.data[self._beat])
-        if wires["id"]:
-            wires["id"].write(burst.id)
-        if wires["last"]:
-            wires["last"].write(int(self._beat == burst.beats - 1))
+        wires["id"].write(burst.id)
+        wires["last"].write(int(self._beat == burst.beats - 1))

@@ -1,8 +1,8 @@
-"""The clocked heart of a testbench: clock, reset, and one loop that steps every agent once a cycle.
+"""The clocked heart of a testbench: clock, reset, and one loop that steps every agent.
 
-A cocotb coroutine costs several microseconds each time it is woken, so the agents are not coroutines:
-a single one waits for the clock and calls each agent's ``step``. Agents sample what stood on the
-wires just before the rising edge and drive what holds after it, as registers do.
+A cocotb coroutine costs several microseconds each time it is woken, so the agents are not
+coroutines: a single one waits for the clock and calls each agent's ``step``. Agents sample what
+stood on the wires just before the rising edge and drive what holds after it, as registers do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import Event, RisingEdge, SimTimeoutError, with_timeout
 
-from dysharp.sim_tb.agents.wire import Wire
+from dysharp.sim_tb.agents.wire import Unconnected, Wire
 
 __all__ = ["Agent", "Bench", "StallPattern"]
 
@@ -138,10 +138,10 @@ class Bench:
         """
         return Wire(getattr(self.dut, name))
 
-    def optional_wire(self, name: str) -> Wire | None:
-        """As :meth:`wire`, or None for a port that the top does not have."""
+    def optional_wire(self, name: str, fixed: int = 0) -> Wire | Unconnected:
+        """As :meth:`wire`; a port that the top does not have reads as ``fixed``."""
         handle = getattr(self.dut, name, None)
-        return None if handle is None else Wire(handle)
+        return Unconnected(fixed) if handle is None else Wire(handle)
 
     async def start(self, *, reset_cycles: int = 4) -> None:
         """Start the clock and come out of reset. Construct the agents first."""
