@@ -1,283 +1,241 @@
-"""Control and status registers: declared once as data, built as an AXI4-Lite slave.
-
-A :class:`RegisterMap` is plain data. The hardware (:class:`CsrBank`), the runtime's address
-arithmetic and ``docs/registers.md`` are made from it, so a bit position and an address are each
-written once; the two maps of the project stand in :mod:`dysharp.hw.registers`.
-"""
+"""Control and status registers: an AXI4-Lite slave made from a register map."""
 
 from dataclasses import dataclass
-from enum import Enum
-from itertools import pairwise
+from typing import Any
 
-from amaranth import unsigned
-from amaranth.hdl import ShapeLike
-from amaranth.lib import data
-from amaranth.lib.wiring import In, Out, Signature
-from amaranth.utils import ceil_log2
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, enum
+from amaranth.lib.wiring import Component, In, Out
 
-__all__ = [
-    "WORD_BITS",
-    "WORD_BYTES",
-    "Access",
-    "Field",
-    "Register",
-    "Response",
-    "Window",
-    "window_port",
-]
+from dysharp.hw.axi import axi4_lite
+from dysharp.hw.register_map import (
+    WORD_BITS,
+    WORD_BYTES,
+    Access,
+    Register,
+    RegisterMap,
+    Window,
+    window_port,
+)
 
-WORD_BITS = 32
-WORD_BYTES = WORD_BITS // 8
+__all__ = ["CsrBank", "Response", "window_port"]
 
 
-class Access(Enum):
-    """What a register is, seen from the bus. The text is what the documentation prints."""
-
-    CONSTANT = "read-only, fixed"
-    STATUS = "read-only"
-    CONTROL = "read-write"
-    COMMAND = "write-only, acts once"
-    STICKY = "read, write 1 to clear"
-    COUNTER = "read, any write clears"
-    FIRST = "read, any write re-arms"
-
-
-class Response(Enum):
+class Response(enum.Enum, shape=2):
     """AXI answers in use."""
 
     OKAY = 0
     SLVERR = 2
 
 
-@dataclass(frozen=True)
-class Field:
-    """Some bits of a register.
+class CsrBank(Component):
+    """Registers and table windows behind one AXI4-Lite slave.
+
+    Writes and reads are executed one at a time, a write first if both wait. A read that is issued
+    after the answer to a write sees it; between two that are under way no order is promised.
+    Address and data of a write may come in either order. Every output of the bus is a register.
+
+    Latency: answer to a write 2 cycles after the later of address and data, answer to a read 3
+    cycles after its address. Throughput: a write every 2 cycles, a read every 3.
 
     Parameters
     ----------
-    name : name in hardware, runtime and documentation
-    lsb : lowest bit, counted from the register's first word
-    width : bits
-    doc : meaning, with unit
-    """
-
-    name: str
-    lsb: int
-    width: int
-    doc: str
-
-    def __post_init__(self):
-        if self.lsb < 0 or self.width < 1:
-            raise ValueError(
-                f"Field {self.name} must have bits from 0 on, not {self.width} from {self.lsb}"
-            )
-
-
-@dataclass(frozen=True)
-class Register:
-    """One or more consecutive 32-bit words with one meaning.
-
-    Parameters
-    ----------
-    name : name in hardware, runtime and documentation
-    offset : byte address in the map, or in the entry of a window
-    access : what it is; registers of a window follow their window and leave this alone
-    fields : its bits, ascending
-    doc : meaning
-    value : what a ``CONSTANT`` reads
-    """
-
-    name: str
-    offset: int
-    fields: tuple[Field, ...]
-    doc: str
-    access: Access = Access.CONTROL
-    value: int = 0
-
-    def __post_init__(self):
-        if self.offset % WORD_BYTES:
-            raise ValueError(
-                f"Offset of {self.name} must be a multiple of {WORD_BYTES}, not {self.offset:#x}"
-            )
-        for low, high in pairwise(self.fields):
-            if low.lsb + low.width > high.lsb:
-                raise ValueError(
-                    f"Fields of {self.name} must be ascending and apart, "
-                    f"not {low.name} beside {high.name}"
-                )
-
-    @property
-    def width(self) -> int:
-        """Bits up to the highest field."""
-        return self.fields[-1].lsb + self.fields[-1].width
-
-    @property
-    def words(self) -> int:
-        """32-bit words that it occupies."""
-        return -(-self.width // WORD_BITS)
-
-    @property
-    def word(self) -> int:
-        """First word, counted from the start of the map or of the window's entry."""
-        return self.offset // WORD_BYTES
-
-    @property
-    def shape(self) -> ShapeLike:
-        """Shape in hardware: a plain number for one field of the register's own name."""
-        if len(self.fields) == 1 and self.fields[0].name == self.name:
-            return unsigned(self.width)
-        return data.FlexibleLayout(
-            self.width, {field.name: data.Field(field.width, field.lsb) for field in self.fields}
-        )
-
-    @property
-    def mask(self) -> int:
-        """The bits that exist."""
-        return sum(((1 << field.width) - 1) << field.lsb for field in self.fields)
-
-    def pack(self, **values: int) -> int:
-        """Number that holds these fields; fields left out are 0.
-
-        Raises
-        ------
-        ValueError
-            For a field that does not exist or a value that does not fit.
-        """
-        number = 0
-        for field in self.fields:
-            value = int(values.pop(field.name, 0))
-            if not 0 <= value < 1 << field.width:
-                raise ValueError(
-                    f"{self.name}.{field.name} must fit {field.width} bits, not {value!r}"
-                )
-            number |= value << field.lsb
-        if values:
-            raise ValueError(f"{self.name} must have the field, not {next(iter(values))!r}")
-        return number
-
-    def unpack(self, number: int) -> dict[str, int]:
-        """Fields of a number that was read."""
-        return {
-            field.name: number >> field.lsb & (1 << field.width) - 1 for field in self.fields
-        }
-
-
-@dataclass(frozen=True)
-class Window:
-    """A table that lives in another block and is reached word by word.
-
-    Entries stand a power of two of words apart, so index and word are bits of the address. An
-    entry is consistent only if its owner looks at nothing before the register that is written
-    last (``valid`` by custom).
-
-    Parameters
-    ----------
-    name : name of the port in hardware
-    base : byte address of entry 0, a multiple of the window's size
-    entries : entries
-    registers : words of an entry
-    doc : meaning
-    readable : reads reach the table; else they are refused
-    """
-
-    name: str
-    base: int
-    entries: int
-    registers: tuple[Register, ...]
-    doc: str
-    readable: bool = True
-
-    def __post_init__(self):
-        _check_registers(self.name, self.registers)
-        if self.base % self.span:
-            raise ValueError(
-                f"Base of {self.name} must be a multiple of {self.span:#x}, not {self.base:#x}"
-            )
-
-    def __getitem__(self, name: str) -> Register:
-        return _find(self.name, self.registers, name)
-
-    @property
-    def word_bits(self) -> int:
-        """Address bits of a word in an entry."""
-        return ceil_log2(max(register.word + register.words for register in self.registers))
-
-    @property
-    def index_bits(self) -> int:
-        """Address bits of an entry."""
-        return ceil_log2(self.entries)
-
-    @property
-    def stride(self) -> int:
-        """Bytes from entry to entry."""
-        return WORD_BYTES << self.word_bits
-
-    @property
-    def span(self) -> int:
-        """Bytes of address space, a power of two."""
-        return self.stride << self.index_bits
-
-    @property
-    def layout(self) -> data.FlexibleLayout:
-        """A whole entry, word 0 lowest, with every register by name."""
-        return data.FlexibleLayout(
-            WORD_BITS << self.word_bits,
-            {
-                register.name: data.Field(register.shape, register.word * WORD_BITS)
-                for register in self.registers
-            },
-        )
-
-    @property
-    def port(self) -> Signature:
-        """The window's port; see :func:`window_port`."""
-        return window_port(index_bits=max(1, self.index_bits), word_bits=self.word_bits)
-
-    def address(self, index: int, register: str) -> int:
-        """Byte address of a register's first word in entry ``index``."""
-        if not 0 <= index < self.entries:
-            raise ValueError(f"Entry of {self.name} must be below {self.entries}, not {index!r}")
-        return self.base + index * self.stride + self[register].offset
-
-
-def window_port(*, index_bits: int, word_bits: int) -> Signature:
-    """How a :class:`CsrBank` reaches a table, as the bank sees it; a table's owner says ``In``.
+    registers : the map that is built
 
     Members
     -------
-    write_en : Out, ``write_data`` goes to this entry and word in this cycle; always taken
-    index : Out, entry
-    word : Out, 32-bit word of the entry
-    write_data : Out(32)
-    read_data : In(32), the word at ``index`` and ``word``, in the same cycle or in the next one:
-        the bank holds both for two cycles of a read and samples at the end of the second.
-        Without ``write_en`` nothing may change.
+    bus : In(axi4_lite), the slave
+    events : In, a field a counter: what it adds in this cycle (absent without counters)
+    <CONTROL> : Out, what was written last; 0 after reset
+    <COMMAND> : Out, what is written, for the one cycle of the write; otherwise 0
+    <STATUS> : In, what is read
+    <STICKY> : In, a bit that is high sets its register's bit, also in the cycle of a clear
+    <FIRST> : In, captured when its lowest field is high and the register holds nothing
+    <window> : Out(window_port), one for each window
+
+    Errors
+    ------
+    SLVERR, without effect: an unmapped address, a write to what is only read, a read of what is
+    only written, and a write of part of a word (some of the four strobes) to a window. Registers
+    honour the strobes byte by byte; no strobe at all writes nothing. The two lowest address bits
+    are ignored.
+
+    Source
+    ------
+    AMBA AXI and ACE protocol specification (AXI4-Lite).
     """
-    return Signature(
-        {
-            "write_en": Out(1),
-            "index": Out(index_bits),
-            "word": Out(word_bits),
-            "write_data": Out(WORD_BITS),
-            "read_data": In(WORD_BITS),
-        }
-    )
+
+    bus: Any
+    events: Any
+
+    def __init__(self, *, registers: RegisterMap):
+        self.registers = registers
+        members = {"bus": In(axi4_lite(addr_width=registers.addr_width))}
+        counters = {}
+        for register in registers.registers:
+            if register.access is Access.COUNTER:
+                counters[register.name] = register.step_bits
+            elif register.access in (Access.CONTROL, Access.COMMAND):
+                members[register.name] = Out(register.shape)
+            elif register.access is not Access.CONSTANT:
+                members[register.name] = In(register.shape)
+        if counters:
+            members["events"] = In(data.StructLayout(counters))
+        members |= {window.name: Out(window.port) for window in registers.windows}
+        super().__init__(members)
+
+    @property
+    def module_name(self) -> str:
+        """``csr_<name of the map>``."""
+        return f"csr_{self.registers.name}"
+
+    def elaborate(self, platform):
+        """Bus registers, one access at a time, then each register and window on its own."""
+        m = Module()
+        bus = self.bus
+        width = self.registers.addr_width - 2
+        write_word, read_word, word = Signal(width), Signal(width), Signal(width)
+        write_data, strobes = Signal(WORD_BITS), Signal(WORD_BYTES)
+        address_held, data_held, read_held = Signal(), Signal(), Signal()
+
+        m.d.comb += [
+            bus.awready.eq(~address_held),
+            bus.wready.eq(~data_held),
+            bus.arready.eq(~read_held),
+        ]
+        with m.If(bus.awvalid & bus.awready):
+            m.d.sync += [write_word.eq(bus.awaddr[2:]), address_held.eq(1)]
+        with m.If(bus.wvalid & bus.wready):
+            m.d.sync += [write_data.eq(bus.wdata), strobes.eq(bus.wstrb), data_held.eq(1)]
+        with m.If(bus.arvalid & bus.arready):
+            m.d.sync += [read_word.eq(bus.araddr[2:]), read_held.eq(1)]
+        with m.If(bus.bready):
+            m.d.sync += bus.bvalid.eq(0)
+        with m.If(bus.rready):
+            m.d.sync += bus.rvalid.eq(0)
+
+        write, reading = Signal(), Signal()
+        m.d.comb += [
+            write.eq(address_held & data_held & ~bus.bvalid & ~reading),
+            word.eq(Mux(write, write_word, read_word)),
+        ]
+        m.d.sync += reading.eq(read_held & ~bus.rvalid & ~reading & ~write)
+
+        access = _Access(m, word, write, write_data, strobes)
+        readable, writable, read_data = Signal(), Signal(), Signal(WORD_BITS)
+        parts = [self._register(access, register) for register in self.registers.registers]
+        with m.Switch(word):
+            for register, value in zip(self.registers.registers, parts, strict=True):
+                for index in range(register.words):
+                    with m.Case(register.word + index):
+                        m.d.comb += [
+                            readable.eq(register.access.readable),
+                            writable.eq(register.access.writable),
+                            read_data.eq(value.word_select(index, WORD_BITS)),
+                        ]
+        for window in self.registers.windows:
+            hit = self._window(access, window)
+            with m.If(hit):
+                m.d.comb += [
+                    readable.eq(int(window.readable)),
+                    writable.eq(strobes.all() | ~strobes.any()),
+                    read_data.eq(getattr(self, window.name).read_data),
+                ]
+
+        with m.If(write):
+            m.d.sync += [
+                address_held.eq(0),
+                data_held.eq(0),
+                bus.bvalid.eq(1),
+                bus.bresp.eq(Mux(writable, Response.OKAY, Response.SLVERR)),
+            ]
+        with m.If(reading):
+            m.d.sync += [
+                read_held.eq(0),
+                bus.rvalid.eq(1),
+                bus.rresp.eq(Mux(readable, Response.OKAY, Response.SLVERR)),
+                bus.rdata.eq(Mux(readable, read_data, 0)),
+            ]
+        return m
+
+    def _register(self, access: "_Access", register: Register) -> Value:
+        """Build one register; what it reads."""
+        m, kind = access.m, register.access
+        if kind is Access.CONSTANT:
+            return Const(register.value, register.width)
+        if kind is Access.COUNTER:
+            count = Signal(register.width, name=register.name)
+            cleared = access.write & (access.word == register.word) & access.strobes.any()
+            m.d.sync += count.eq(Mux(cleared, 0, count) + self.events[register.name])
+            return count
+        port = Value.cast(getattr(self, register.name))
+        if kind is Access.STATUS:
+            return port
+        enable, written = access.bits_of(register)
+        if kind is Access.COMMAND:
+            m.d.comb += port.eq(enable & written)
+            return Const(0, register.width)
+        held = Signal(register.width, name=f"{register.name}_held")
+        if kind is Access.CONTROL:
+            m.d.sync += held.eq(held & ~enable | written & enable)
+            m.d.comb += port.eq(held)
+        elif kind is Access.STICKY:
+            m.d.sync += held.eq(held & ~(written & enable) | port)
+        else:
+            first = register.fields[0]
+            valid = slice(first.lsb, first.lsb + first.width)
+            with m.If(enable.any()):
+                m.d.sync += held.eq(0)
+            with m.If(port[valid].any() & (enable.any() | ~held[valid].any())):
+                m.d.sync += held.eq(port)
+        return held
+
+    def _window(self, access: "_Access", window: Window) -> Value:
+        """Drive one window's port; whether the access is inside of it."""
+        m, port = access.m, getattr(self, window.name)
+        inside, known = Signal(name=f"{window.name}_hit"), Signal(name=f"{window.name}_known")
+        index_low, index_high = window.word_bits, window.word_bits + window.index_bits
+        index = access.word[index_low:index_high]
+        with m.Switch(access.word[:index_low]):
+            for register in window.registers:
+                for offset in range(register.words):
+                    with m.Case(register.word + offset):
+                        m.d.comb += known.eq(1)
+        m.d.comb += [
+            inside.eq(
+                (access.word[index_high:] == window.base // window.span)
+                & (index < window.entries)
+                & known
+            ),
+            port.index.eq(index),
+            port.word.eq(access.word),
+            port.write_data.eq(access.data),
+            port.write_en.eq(access.write & inside & access.strobes.all()),
+        ]
+        return inside
 
 
-def _find(owner: str, registers: tuple[Register, ...], name: str) -> Register:
-    for register in registers:
-        if register.name == name:
-            return register
-    raise KeyError(f"{owner} must have the register, not {name!r}")
+@dataclass
+class _Access:
+    """The access that is executed in this cycle."""
 
+    m: Module
+    word: Signal
+    write: Signal
+    data: Signal
+    strobes: Signal
 
-def _check_registers(owner: str, registers: tuple[Register, ...]) -> None:
-    names = [register.name for register in registers]
-    if len(set(names)) != len(names):
-        raise ValueError(f"Registers of {owner} must have names of their own, not {names!r}")
-    for low, high in pairwise(registers):
-        if low.word + low.words > high.word:
-            raise ValueError(
-                f"Registers of {owner} must be ascending and apart, "
-                f"not {low.name} beside {high.name}"
-            )
+    def bits_of(self, register: Register) -> tuple[Signal, Signal]:
+        """Which bits of a register are written now, and what is written."""
+        enable = Signal(register.width, name=f"{register.name}_enable")
+        written = Signal(register.width, name=f"{register.name}_written")
+        strobed = Cat(strobe.replicate(8) for strobe in self.strobes)
+        for index in range(register.words):
+            here = self.write & (self.word == register.word + index)
+            bits = slice(index * WORD_BITS, (index + 1) * WORD_BITS)
+            exists = Const(register.mask, register.width)[bits]
+            self.m.d.comb += [
+                enable[bits].eq(Mux(here, exists & strobed, 0)),
+                written[bits].eq(self.data),
+            ]
+        return enable, written

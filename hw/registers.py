@@ -2,22 +2,155 @@
 
 Addresses do not depend on the preset, but for the number of entries in a window. Fields have the
 width of the largest preset; hardware that needs fewer bits ignores the upper ones and reads 0.
+``docs/registers.md`` is rendered from here by :mod:`dysharp.hw.register_docs`.
 """
 
-from dysharp.hw.csr import Field, Register, Window
+from collections.abc import Iterable
 
-__all__ = ["gpu_experts", "gpu_objects", "switch_objects"]
+from amaranth.hdl import Shape
+from amaranth.lib import data, enum
+from amaranth.utils import bits_for
+
+from dysharp.hw.packet import Cmd, Header, Status, Tag
+from dysharp.hw.register_map import Access, Field, Register, RegisterMap, Window
+
+__all__ = [
+    "DESIGN",
+    "REVISION",
+    "Block",
+    "gpu_experts",
+    "gpu_objects",
+    "gpu_registers",
+    "switch_objects",
+    "switch_registers",
+]
+
+DESIGN = 0x4459
+"""What every identity register starts with: ``DY``."""
+REVISION = 1
+"""Counts changes of the maps that software must know of."""
 
 
-def _number(name: str, offset: int, width: int, doc: str) -> Register:
-    return Register(name, offset, (Field(name, 0, width, doc),), doc)
+class Block(enum.Enum, shape=8):
+    """Who answers."""
+
+    SWITCH = 1
+    GPU = 2
 
 
-_ATTR_DOC = "default {acc 1, op 3, dtype 4} of a packet whose attr is 0"
+SWITCH_ERRORS = (
+    Status.MALFORMED,
+    Status.UNKNOWN_OBJECT,
+    Status.TIMEOUT,
+    Status.UNSUPPORTED,
+    Status.POISONED,
+    Status.UNKNOWN_TARGET,
+    Status.NOT_A_MEMBER,
+)
+"""What a switch can find wrong."""
+
+GPU_ERRORS = (
+    Status.MALFORMED,
+    Status.UNKNOWN_OBJECT,
+    Status.UNMAPPED_INDEX,
+    Status.UNSUPPORTED,
+    Status.POISONED,
+    Status.QUOTA_EXCEEDED,
+)
+"""What a Hub can find wrong."""
+
+_COUNTERS = 0x80
+
+
+def _number(
+    name: str, offset: int, width: int, doc: str, access: Access = Access.CONTROL, **options: int
+) -> Register:
+    return Register(name, offset, (Field(name, 0, width, doc),), doc, access, **options)
+
+
+def _constant(name: str, offset: int, doc: str, fields: Iterable[tuple[Field, int]]) -> Register:
+    pairs = list(fields)
+    blank = Register(name, offset, tuple(field for field, _ in pairs), doc, Access.CONSTANT)
+    return Register(
+        name,
+        offset,
+        blank.fields,
+        doc,
+        Access.CONSTANT,
+        value=blank.pack(**{field.name: value for field, value in pairs}),
+    )
+
+
+def _identity(block: Block) -> Register:
+    return _constant(
+        "identity",
+        0x00,
+        "Who this is.",
+        [
+            (Field("design", 0, 16, f"{DESIGN:#06x}"), DESIGN),
+            (Field("block", 16, 8, "1 switch, 2 GPU"), block.value),
+            (Field("revision", 24, 8, "revision of the register map"), REVISION),
+        ],
+    )
+
+
+def _width(layout: type[data.Struct], field: str) -> int:
+    return data.Layout.cast(layout)[field].width
+
+
+def _error_log(errors: Iterable[Status]) -> tuple[Register, Register]:
+    return (
+        Register(
+            "errors",
+            0x20,
+            tuple(
+                Field(status.name.lower(), status.value, 1, f"status {status.value} was found")
+                for status in errors
+            ),
+            "Which errors have been found since they were cleared.",
+            Access.STICKY,
+        ),
+        Register(
+            "first_error",
+            0x24,
+            (
+                Field("valid", 0, 1, "an error is held"),
+                Field("status", 8, Shape.cast(Status).width, "its status"),
+                Field("port", 16, _width(Tag, "port"), "port at which it was found"),
+                Field("cmd", 24, Shape.cast(Cmd).width, "command of the packet"),
+                Field("addr", 32, _width(Header, "addr"), "addr field of the packet"),
+            ),
+            "The first error since the register was re-armed.",
+            Access.FIRST,
+        ),
+    )
+
+
+def _counters(
+    errors: Iterable[Status],
+    error_step: int,
+    events: Iterable[tuple[str, int, int, str]],
+) -> tuple[Register, ...]:
+    """Counters from ``_COUNTERS`` on; an event is name, most in a cycle, bits, meaning."""
+    rows = [
+        (f"error_{status.name.lower()}", error_step, 32, f"packets found in error {status.value}")
+        for status in errors
+    ]
+    registers, offset = [], _COUNTERS
+    for name, most, width, doc in [*rows, *events]:
+        registers.append(
+            _number(name, offset, width, doc, Access.COUNTER, step_bits=bits_for(most))
+        )
+        offset += 4 * registers[-1].words
+    return tuple(registers)
+
+
+_ATTR = Field("attr", 8, 8, "default {acc 1, op 3, dtype 4} of a packet whose attr is 0")
+_SLOTS = Field("slots", 16, 11, "slots in use on every GPU")
 _VALID = Register(
     "control",
     0x3C,
-    (Field("valid", 0, 1, "the entry is in use; written last, and first cleared"),),
+    (Field("valid", 0, 1, "the entry is in use; set last, cleared first"),),
     "Control of the entry.",
 )
 
@@ -37,15 +170,78 @@ def switch_objects(*, objects: int) -> Window:
                 "route",
                 0x30,
                 (
-                    Field("split", 0, 4, "bit at which an id is cut into {GPU, slot}"),
-                    Field("attr", 8, 8, _ATTR_DOC),
-                    Field("slots", 16, 11, "slots in use on every GPU"),
+                    Field("split", 0, 4, "an id is {GPU, slot}, slot in the bits below"),
+                    _ATTR,
+                    _SLOTS,
                 ),
                 "How target ids are read.",
             ),
             _VALID,
         ),
-        "Object table: address range, members and how target ids are read.",
+        "Address range, members and target ids of an object; entry = object.",
+    )
+
+
+def switch_registers(
+    *, gpus: int, links: int, chunk_bytes: int, objects: int, sessions: int
+) -> RegisterMap:
+    """What a switch's control port reaches.
+
+    Parameters
+    ----------
+    gpus, links : GPUs, and ports of each
+    chunk_bytes : bytes of a chunk
+    objects : entries of the object table
+    sessions : reductions in flight at each port
+    """
+    ports = gpus * links
+    return RegisterMap(
+        f"switch_{gpus}x{links}_c{chunk_bytes}_o{objects}_s{sessions}",
+        (
+            _identity(Block.SWITCH),
+            _constant(
+                "size",
+                0x04,
+                "What was built.",
+                [
+                    (Field("gpus", 0, 7, "GPUs"), gpus),
+                    (Field("links", 8, 6, "ports of a GPU"), links),
+                    (Field("objects", 16, 5, "entries of the object table"), objects),
+                    (
+                        Field("chunk", 24, 4, "log2 of the bytes of a chunk"),
+                        bits_for(chunk_bytes) - 1,
+                    ),
+                ],
+            ),
+            _constant(
+                "reduction",
+                0x08,
+                "What was built in each port's reduction unit.",
+                [(Field("sessions", 0, 9, "reductions in flight"), sessions)],
+            ),
+            *_error_log(SWITCH_ERRORS),
+            *_counters(
+                SWITCH_ERRORS,
+                2 * ports,
+                [
+                    ("dropped", ports, 32, "posted and response packets dropped for an error"),
+                    ("stray", ports, 32, "contributions that no session expected"),
+                    ("rx_req_flits", ports, 32, "flits that came in as requests"),
+                    ("rx_rsp_flits", ports, 32, "flits that came in as responses"),
+                    ("tx_req_flits", ports, 32, "flits that left as requests"),
+                    ("tx_rsp_flits", ports, 32, "flits that left as responses"),
+                    ("rx_stalls", 2 * ports, 32, "stream and cycle pairs: a flit waits to come in"),
+                    ("tx_stalls", 2 * ports, 32, "stream and cycle pairs: a flit waits to leave"),
+                    ("replicas", ports, 32, "packets written to an output's queue by multicast"),
+                    ("contributions", ports, 32, "responses accumulated"),
+                    ("results", ports, 32, "answers sent for a session"),
+                    ("session_waits", ports, 32, "port and cycle pairs: a request waits for one"),
+                    ("session_cycles", ports * sessions, 64, "session and cycle pairs in use"),
+                ],
+            ),
+        ),
+        (switch_objects(objects=objects),),
+        "One switch plane.",
     )
 
 
@@ -63,11 +259,11 @@ def gpu_objects(*, objects: int) -> Window:
                 0x0C,
                 (
                     Field("stride", 0, 5, "log2 of the bytes from row to row of addresses"),
-                    Field("attr", 8, 8, _ATTR_DOC),
-                    Field("slots", 16, 11, "local slots in use"),
+                    _ATTR,
+                    _SLOTS,
                     Field("preloaded", 31, 1, "the AL table is given: a store allocates nothing"),
                 ),
-                "How addresses are read.",
+                "How addresses and ids are read.",
             ),
             _number("bsize0", 0x10, 20, "bytes of a token's block in stage 0, a multiple of 16"),
             _number("bsize1", 0x14, 20, "bytes of a token's block in stage 1, a multiple of 16"),
@@ -76,7 +272,7 @@ def gpu_objects(*, objects: int) -> Window:
             _number("al_base", 0x28, 48, "memory address of the AL table"),
             _VALID,
         ),
-        "Object table of the Hub: address range, buffers and AL table.",
+        "Address range, buffers and AL table of an object; entry = object.",
     )
 
 
@@ -90,6 +286,114 @@ def gpu_experts(*, objects: int, slots: int) -> Window:
             _number("row0", 0x0, 28, "first row of the slot in the buffers"),
             _number("capacity", 0x4, 24, "rows of the slot; a write restarts its LIdx at 0"),
         ),
-        "Rows of each local expert: entry = object * slots + slot, slots as built.",
+        "Rows of each local expert; entry = object * slots + slot, with slots as built.",
         readable=False,
+    )
+
+
+def gpu_registers(
+    *,
+    objects: int,
+    slots: int,
+    links: int,
+    memory_width: int,
+    tlb_entries: int,
+    tlb_ways: int,
+    multimemq_entries: int,
+    outstanding: int,
+) -> RegisterMap:
+    """What the control port of a GPU's network side reaches.
+
+    Parameters
+    ----------
+    objects : entries of the object table
+    slots : local experts that an object can have
+    links : ports of the GPU
+    memory_width : bits of the AXI4 data bus
+    tlb_entries, tlb_ways : shape of the AL-TLB
+    multimemq_entries : instructions that wait for their packet
+    outstanding : packets that wait for their answer
+    """
+    return RegisterMap(
+        f"gpu_o{objects}x{slots}_l{links}_w{memory_width}_t{tlb_entries}x{tlb_ways}"
+        f"_q{multimemq_entries}_n{outstanding}",
+        (
+            _identity(Block.GPU),
+            _constant(
+                "size",
+                0x04,
+                "What was built.",
+                [
+                    (Field("objects", 0, 5, "entries of the object table"), objects),
+                    (Field("slots", 8, 11, "local experts that an object can have"), slots),
+                    (Field("links", 24, 6, "ports of the GPU"), links),
+                ],
+            ),
+            _constant(
+                "queues",
+                0x08,
+                "What was built for operations.",
+                [
+                    (Field("multimemq", 0, 9, "entries of the MultimemQ"), multimemq_entries),
+                    (Field("outstanding", 16, 13, "packets that wait for answers"), outstanding),
+                ],
+            ),
+            _constant(
+                "tlb",
+                0x0C,
+                "What was built as AL-TLB.",
+                [(Field("entries", 0, 17, "entries"), tlb_entries)],
+            ),
+            _constant(
+                "tlb_ways",
+                0x10,
+                "Associativity of the AL-TLB.",
+                [(Field("tlb_ways", 0, 17, "entries that share a set"), tlb_ways)],
+            ),
+            _constant(
+                "memory",
+                0x14,
+                "The memory side.",
+                [(Field("width", 0, 11, "bits of a beat"), memory_width)],
+            ),
+            Register(
+                "tlb_flush",
+                0x18,
+                (
+                    Field("object", 0, 4, "the object that is flushed"),
+                    Field("by_object", 8, 1, "forget the entries of that object"),
+                    Field("whole", 9, 1, "forget all entries"),
+                ),
+                "Empties the AL-TLB.",
+                Access.COMMAND,
+            ),
+            *_error_log(GPU_ERRORS),
+            *_counters(
+                GPU_ERRORS,
+                links,
+                [
+                    ("dropped", links, 32, "posted and response packets dropped for an error"),
+                    ("rx_req_flits", links, 32, "flits that came in as requests"),
+                    ("rx_rsp_flits", links, 32, "flits that came in as responses"),
+                    ("tx_req_flits", links, 32, "flits that left as requests"),
+                    ("tx_rsp_flits", links, 32, "flits that left as responses"),
+                    ("rx_stalls", 2 * links, 32, "stream and cycle pairs: a flit waits to come in"),
+                    ("tx_stalls", 2 * links, 32, "stream and cycle pairs: a flit waits to leave"),
+                    ("tlb_hits", 1, 32, "lookups that the AL-TLB answered"),
+                    ("tlb_misses", 1, 32, "lookups that it did not"),
+                    ("tlb_walks", 1, 32, "reads of the AL table"),
+                    ("first_touches", 1, 32, "LIdx given to an expert's new token"),
+                    ("stores", 1, 32, "multimem stores answered or done"),
+                    ("load_reduces", 1, 32, "multimem load-reduces answered"),
+                    ("memory_reads", 1, 32, "beats read from memory"),
+                    ("memory_writes", 1, 32, "beats written to memory"),
+                    ("queue_full", 1, 32, "cycles in which an instruction waits for an entry"),
+                    ("instructions", 1, 32, "instructions taken"),
+                    ("results", 1, 32, "instructions completed"),
+                    ("faults", 1, 32, "instructions completed with a fault"),
+                ],
+            ),
+        ),
+        (gpu_objects(objects=objects), gpu_experts(objects=objects, slots=slots)),
+        "The network side of one GPU.",
     )
