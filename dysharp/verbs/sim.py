@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
+from pathlib import Path
 
+from dysharp.hw.config import Config
+from dysharp.hw.errors import UserError
 from dysharp.verbs.common import (
     add_config_arguments,
     add_workload_arguments,
@@ -16,14 +20,14 @@ __all__ = ["EXAMPLES", "HELP", "add_arguments", "run"]
 HELP = "simulate a block's testbench or the whole system"
 EXAMPLES = (
     "dysharp sim --preset tiny --tokens 4",
-    "dysharp sim --block parser --seed 7",
+    "dysharp sim --block parser --seed 7 --stalls 0.3",
     "dysharp sim --preset tiny --model mixtral-8x7b --tokens 2 --waves",
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
-    add_config_arguments(parser, preset="tiny", out="build/sim")
+    add_config_arguments(parser, preset="tiny", out="build/sim/system")
     add_workload_arguments(parser)
     parser.add_argument(
         "--block",
@@ -31,17 +35,67 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the testbench to run (default: %(default)s, which takes a batch)",
     )
+    parser.add_argument(
+        "--stalls",
+        type=_probability,
+        default=0.0,
+        metavar="P",
+        help="probability of a stall on every interface and cycle (default: %(default)s)",
+    )
     parser.add_argument("--waves", action="store_true", help="also write the waveforms")
+
+
+def _probability(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"Stalls must be from 0 to below 1, not {text!r}")
+    return value
+
+
+def _testbenches() -> list[str]:
+    """Blocks that have a testbench: folders of sim_tb with a module named after them."""
+    spec = importlib.util.find_spec("dysharp.sim_tb")
+    folders = (spec.submodule_search_locations if spec else None) or []
+    return sorted(
+        path.parent.name
+        for folder in folders
+        for path in Path(folder).glob("*/*_tests.py")
+        if path.name == f"{path.parent.name}_tests.py" and path.parent.name != "system"
+    )
+
+
+def _run_testbench(args: argparse.Namespace, config: Config) -> int:
+    known = _testbenches()
+    if args.block not in known:
+        names = ", ".join(["system", *known])
+        raise UserError(f"--block: Block must be one of {names}, not {args.block!r}")
+
+    from dysharp.sim_tb.run import SimulationFailed, run_block
+
+    module = f"dysharp.sim_tb.{args.block}.{args.block}_tests"
+    try:
+        done = run_block(
+            args.block, config, module, seed=args.seed, waves=args.waves, stalls=args.stalls
+        )
+    except SimulationFailed as error:
+        print(error)
+        return 1
+    for test, seconds in done.tests.items():
+        print(f"passed {seconds:6.1f} s  {test}")
+    print(done.path)
+    return 0
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate; the status is 1 if a check failed."""
     config = read_config(args)
-    out_dir = output_folder(args, "build/sim")
     if args.block != "system":
-        from dysharp.sim_tb.run import run_block
+        return _run_testbench(args, config)
 
-        return 0 if run_block(args.block, config, seed=args.seed, waves=args.waves) else 1
+    out_dir = output_folder(args, "build/sim/system")
 
     from dysharp.model.trace import make_trace
     from dysharp.sim_tb.system import run_system
