@@ -21,6 +21,8 @@ from amaranth.lib import data, enum
 from dysharp.hw import packet
 from dysharp.hw.config import load_preset, preset_names
 from dysharp.hw.parameters import Config, GpuConfig, SwitchConfig
+from dysharp.hw.register_map import Register, RegisterMap
+from dysharp.hw.registers import maps_of
 from dysharp.hw.rules import rule_text
 
 __all__ = ["TABLES", "documents", "main", "renew"]
@@ -131,6 +133,42 @@ def commands() -> str:
     return _table(head, rows)
 
 
+def _map(block: str) -> RegisterMap:
+    """The register map of the preset nvl8's switch or GPU."""
+    return dict(zip(("switch", "gpu"), maps_of(load_preset("nvl8")), strict=True))[block]
+
+
+def _register_rows(registers: Iterable[Register], base: int) -> Iterable[list[str]]:
+    for register in registers:
+        address, name = f"{base + register.offset:#07x}", f"`{register.name}`"
+        access, doc = register.access.value, register.doc
+        if len(register.fields) > 1:
+            yield [address, name, "", "", access, doc]
+            address = name = access = ""
+        for field in register.fields:
+            high = field.lsb + field.width - 1
+            bits = f"{high}:{field.lsb}" if field.width > 1 else f"{high}"
+            own = "" if field.name == register.name else f"`{field.name}`"
+            yield [address, name, bits, own, access, field.doc]
+
+
+def registers(block: str) -> str:
+    """All registers of a block."""
+    head = ("address", "register", "bits", "field", "access", "meaning")
+    return _table(head, _register_rows(_map(block).registers, 0))
+
+
+def window(block: str, name: str) -> str:
+    """The registers of one entry of a window, addresses as in entry 0."""
+    table = _map(block).window(name)
+    rows = [[*row[:4], row[5]] for row in _register_rows(table.registers, table.base)]
+    head = ("address", "register", "bits", "field", "meaning")
+    access = "read and write" if table.readable else "write only"
+    return f"{table.doc} {table.entries} entries of {table.stride} bytes, {access}.\n\n" + _table(
+        head, rows
+    )
+
+
 TABLES: dict[str, Callable[..., str]] = {
     "results": results,
     "presets": presets,
@@ -138,6 +176,8 @@ TABLES: dict[str, Callable[..., str]] = {
     "layout": layout,
     "values": values,
     "commands": commands,
+    "registers": registers,
+    "window": window,
 }
 
 
@@ -156,11 +196,26 @@ def renew(text: str) -> str:
     return _BLOCK.sub(table, text)
 
 
+def record(folder: Path) -> None:
+    """Keep a demo's report.json under docs/results, named by the title of its report.md."""
+    title = (folder / "report.md").read_text(encoding="utf-8").splitlines()[0]
+    name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    kept = ROOT / "docs" / "results" / f"{name}.json"
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text((folder / "report.json").read_text(encoding="utf-8"), encoding="utf-8")
+    print(f"recorded: {kept.relative_to(ROOT)}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Renew all documents, or tell which are not current."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--record", type=Path, metavar="FOLDER", help="first keep this demo's report as a result"
+    )
     parser.add_argument("--check", action="store_true", help="change nothing, tell what is old")
     args = parser.parse_args(argv)
+    if args.record:
+        record(args.record)
     old = False
     for path in documents():
         text = path.read_text(encoding="utf-8")
