@@ -135,7 +135,8 @@ def commands() -> str:
 
 def _map(block: str) -> RegisterMap:
     """The register map of the preset nvl8's switch or GPU."""
-    return dict(zip(("switch", "gpu"), maps_of(load_preset("nvl8")), strict=True))[block]
+    switch, gpu = maps_of(load_preset("nvl8"))
+    return {"switch": switch, "gpu": gpu}[block]
 
 
 def _register_rows(registers: Iterable[Register], base: int) -> Iterable[list[str]]:
