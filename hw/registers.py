@@ -2,7 +2,7 @@
 
 Addresses do not depend on the preset, but for the number of entries in a window. Fields have the
 width of the largest preset; hardware that needs fewer bits ignores the upper ones and reads 0.
-``docs/registers.md`` is rendered from here by :mod:`dysharp.hw.register_docs`.
+The tables of ``docs/registers.md`` are made from here.
 """
 
 from collections.abc import Iterable
@@ -11,6 +11,7 @@ from amaranth.hdl import Shape
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for
 
+from dysharp.hw.config import Config
 from dysharp.hw.packet import Cmd, Header, Status, Tag
 from dysharp.hw.register_map import Access, Field, Register, RegisterMap, Window
 
@@ -21,6 +22,7 @@ __all__ = [
     "gpu_experts",
     "gpu_objects",
     "gpu_registers",
+    "maps_of",
     "switch_objects",
     "switch_registers",
 ]
@@ -396,4 +398,28 @@ def gpu_registers(
         ),
         (gpu_objects(objects=objects), gpu_experts(objects=objects, slots=slots)),
         "The network side of one GPU.",
+    )
+
+
+def maps_of(config: Config) -> tuple[RegisterMap, RegisterMap]:
+    """The maps of the switch and of each GPU for a configuration."""
+    gpu = config.gpu
+    return (
+        switch_registers(
+            gpus=config.gpus,
+            links=config.links,
+            chunk_bytes=config.chunk_bytes,
+            objects=config.objects,
+            sessions=config.switch.sessions,
+        ),
+        gpu_registers(
+            objects=config.objects,
+            slots=gpu.slots,
+            links=config.links,
+            memory_width=gpu.memory_width,
+            tlb_entries=gpu.tlb_entries,
+            tlb_ways=gpu.tlb_ways,
+            multimemq_entries=gpu.multimemq_entries,
+            outstanding=gpu.outstanding,
+        ),
     )
