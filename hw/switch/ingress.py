@@ -1,0 +1,177 @@
+"""All that stands between one port's receive side and the crossbar."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data
+from amaranth.lib.wiring import Component, In, Out
+
+from dysharp.hw.config import Config
+from dysharp.hw.link.fifo import Skid
+from dysharp.hw.link.flit import Flit, FlitStream
+from dysharp.hw.share import place
+from dysharp.hw.switch.crosspoint import Broadcast
+from dysharp.hw.switch.error_answer import Fault, error_header
+from dysharp.hw.switch.forward import Forward
+from dysharp.hw.switch.object_table import ObjectEntry
+from dysharp.hw.switch.parser import Parser, ParserEvents
+from dysharp.hw.switch.replicate import Replicate, ReplicateEvents
+from dysharp.hw.switch.route import Route
+from dysharp.hw.switch.session import SessionId, session_stream
+
+__all__ = ["FAULTS", "Ingress", "IngressEvents", "ingress_block"]
+
+FAULTS = ("req_parser", "route", "rsp_parser", "forward")
+"""Who can find a packet in error; the order of ``faults``."""
+
+
+class IngressEvents(data.Struct):
+    """Events of the parts."""
+
+    requests: ParserEvents
+    responses: ParserEvents
+    replicate: ReplicateEvents
+
+
+class Ingress(Component):
+    """Parser, route and replication of a port's requests; parser and way of its responses.
+
+    Requests and responses share nothing, so neither holds the other. Requests that are refused are
+    answered by ERR packets of one flit on ``error``.
+
+    Latency: rx to ``req``: four cycles for unicast, static, or after the last TX flit; rx to
+    ``rsp``: one; rx to ``error``: three. Throughput: one flit a cycle on each.
+
+    Parameters
+    ----------
+    gpus, links : GPUs, and ports of each
+    objects : entries of the object table
+    chunk_bytes : 128 or 256
+    gpu_address_bit : lowest of the seven bits of a plain address that name its GPU
+
+    Members
+    -------
+    rx_req, rx_rsp : In(FlitStream)
+    port, gpu : In, of this port; constant
+    objects : In(array of ObjectEntry)
+    req, rsp : Out(Broadcast)
+    reserve : Out(stream of session_request)
+    session : In(SessionId), valid with ``reserve.ready``
+    error : Out(FlitStream), ERR packets for this port's link
+    faults : Out(array of Fault), one for each of :data:`FAULTS`
+    events : Out(IngressEvents)
+    """
+
+    def __init__(
+        self, *, gpus: int, links: int, objects: int, chunk_bytes: int, gpu_address_bit: int
+    ):
+        self.gpus, self.links, self.ports = gpus, links, gpus * links
+        self.object_count = objects
+        self.chunk_bytes, self.gpu_address_bit = chunk_bytes, gpu_address_bit
+        super().__init__(
+            {
+                "rx_req": In(FlitStream),
+                "rx_rsp": In(FlitStream),
+                "port": In(7),
+                "gpu": In(7),
+                "objects": In(data.ArrayLayout(ObjectEntry(gpus=gpus), objects)),
+                "req": Out(Broadcast(self.ports)),
+                "rsp": Out(Broadcast(self.ports)),
+                "reserve": Out(session_stream(self.ports)),
+                "session": In(SessionId),
+                "error": Out(FlitStream),
+                "faults": Out(data.ArrayLayout(Fault, len(FAULTS))),
+                "events": Out(IngressEvents),
+            }
+        )
+
+    @property
+    def module_name(self) -> str:
+        """``ingress_<gpus>x<links>_o<objects>_c<chunk bytes>_a<address bit>``."""
+        return (
+            f"ingress_{self.gpus}x{self.links}_o{self.object_count}_c{self.chunk_bytes}"
+            f"_a{self.gpu_address_bit}"
+        )
+
+    def elaborate(self, platform):
+        """Requests from left to right, responses below, errors to the side."""
+        m = Module()
+        parser = Parser(responses=False, chunk_bytes=self.chunk_bytes)
+        route = Route(
+            gpus=self.gpus,
+            links=self.links,
+            objects=self.object_count,
+            chunk_bytes=self.chunk_bytes,
+            gpu_address_bit=self.gpu_address_bit,
+        )
+        replicate = Replicate(ports=self.ports)
+        rsp_parser = Parser(responses=True, chunk_bytes=self.chunk_bytes)
+        forward = Forward(ports=self.ports)
+        m.submodules.req_parser = place(parser)
+        m.submodules.route = place(route)
+        m.submodules.replicate = place(replicate)
+        m.submodules.rsp_parser = place(rsp_parser)
+        m.submodules.forward = place(forward)
+
+        _stream(m, self.rx_req, parser.i)
+        _stream(m, parser.o, route.i)
+        _stream(m, route.o, replicate.i)
+        _stream(m, replicate.reserve, self.reserve)
+        _push(m, replicate.push, self.req)
+        m.d.comb += [
+            route.gpu.eq(self.gpu),
+            route.objects.eq(self.objects),
+            replicate.port.eq(self.port),
+            replicate.session.eq(self.session),
+        ]
+
+        _stream(m, self.rx_rsp, rsp_parser.i)
+        _stream(m, rsp_parser.o, forward.i)
+        _push(m, forward.push, self.rsp)
+
+        m.submodules.errors = place(errors := Skid(shape=Flit))
+        answer = Signal.like(route.error.payload, name="answer")
+        m.d.comb += [
+            answer.eq(Mux(route.error.valid, route.error.payload, parser.error.payload)),
+            errors.i.valid.eq(route.error.valid | parser.error.valid),
+            errors.i.payload.data.eq(error_header(m, answer, port=self.port)),
+            errors.i.payload.last.eq(1),
+            route.error.ready.eq(errors.i.ready),
+            parser.error.ready.eq(errors.i.ready & ~route.error.valid),
+            rsp_parser.error.ready.eq(1),
+        ]
+        _stream(m, errors.o, self.error)
+        faults = (parser.fault, route.fault, rsp_parser.fault, forward.fault)
+        m.d.comb += [self.faults[k].eq(fault) for k, fault in enumerate(faults)]
+        m.d.comb += [
+            self.events.requests.eq(parser.events),
+            self.events.responses.eq(rsp_parser.events),
+            self.events.replicate.eq(replicate.events),
+        ]
+        return m
+
+
+def _stream(m: Module, source, sink) -> None:
+    m.d.comb += [
+        sink.valid.eq(source.valid),
+        sink.payload.eq(source.payload),
+        source.ready.eq(sink.ready),
+    ]
+
+
+def _push(m: Module, inner, outer) -> None:
+    m.d.comb += [
+        outer.flit.eq(inner.flit),
+        outer.push.eq(inner.push),
+        outer.want.eq(inner.want),
+        inner.fits.eq(outer.fits),
+    ]
+
+
+def ingress_block(config: Config) -> Ingress:
+    """One port's ingress, as a block of its own."""
+    return Ingress(
+        gpus=config.gpus,
+        links=config.links,
+        objects=config.objects,
+        chunk_bytes=config.chunk_bytes,
+        gpu_address_bit=config.gpu_address_bit,
+    )

@@ -1,0 +1,436 @@
+"""Route: which ports a request goes to, or why it may not."""
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import Component, In, Out
+
+from dysharp.hw.config import Config
+from dysharp.hw.link.fifo import Skid
+from dysharp.hw.link.flit import Flit
+from dysharp.hw.packet import (
+    CHUNK_BYTES,
+    CMD_RULES,
+    NO_TARGET,
+    TARGET_BITS,
+    TARGETS_PER_FLIT,
+    Attr,
+    Cmd,
+    Dtype,
+    Header,
+    Op,
+    Status,
+    Tag,
+    link_of_chunk,
+)
+from dysharp.hw.share import place
+from dysharp.hw.switch.error_answer import ErrorAnswer, Fault
+from dysharp.hw.switch.object_table import ObjectEntry, entry_of, hits
+from dysharp.hw.switch.parser import FlitKind, ParsedFlit, list_flits
+from dysharp.hw.switch.session import session_request
+
+__all__ = ["REDUCTIONS", "Route", "RoutedFlit", "RouteRecord", "route_block"]
+
+REDUCTIONS: tuple[tuple[Op, Dtype, int], ...] = ((Op.ADD, Dtype.BF16, 1),)
+"""Operation, type and accumulation that load-reduce can do; the others are unsupported."""
+
+_PLACES = range(TARGETS_PER_FLIT)
+
+
+class RouteRecord(data.StructLayout):
+    """All that replication must know of a packet.
+
+    Parameters
+    ----------
+    ports : ports of the switch
+
+    Members
+    -------
+    refused : the packet goes nowhere; nothing else holds
+    posted : it carries no tag
+    needs_session : it is answered by the reduction unit, for all of its ports together
+    len : flits - 1
+    split : where an id is cut into {GPU, slot}; 0 without a list
+    session : ports that it goes to, and what a session must know
+    """
+
+    def __init__(self, *, ports: int):
+        super().__init__(
+            {
+                "refused": 1,
+                "posted": 1,
+                "needs_session": 1,
+                "len": 5,
+                "split": 4,
+                "session": session_request(ports),
+            }
+        )
+
+
+class RoutedFlit(data.StructLayout):
+    """A flit, and with the first one by which its packet's way is known, the way.
+
+    Parameters
+    ----------
+    ports : ports of the switch
+
+    Members
+    -------
+    flit : as it came
+    decided : ``record`` holds; once a packet
+    record : with HDR if there is no list, else with the last TX flit. A refused packet ends here.
+    """
+
+    def __init__(self, *, ports: int):
+        super().__init__({"flit": Flit, "decided": 1, "record": RouteRecord(ports=ports)})
+
+
+class _Facts(data.StructLayout):
+    """What is known from the header on; kept for the list."""
+
+    def __init__(self, *, gpus: int, links: int):
+        super().__init__(
+            {
+                "known": 1,
+                "unsupported": 1,
+                "stranger": 1,
+                "members": gpus,
+                "link": max(1, links.bit_length() - 1),
+                "record": RouteRecord(ports=gpus * links),
+                "tag": Tag,
+                "tx": 1,
+                "addr": 64,
+            }
+        )
+
+
+class _ReadFlit(data.StructLayout):
+    """A parsed flit with what the first stage read in it."""
+
+    def __init__(self, *, gpus: int, objects: int):
+        super().__init__(
+            {
+                "flit": ParsedFlit,
+                "hit": objects,
+                "targets": gpus,
+                "unknown": 1,
+                "unused_set": 1,
+                "list_ends": 1,
+            }
+        )
+
+
+class Route(Component):
+    """Looks a request up, checks every target, and says which ports it goes to.
+
+    A multimem request belongs to the object that holds all of its addresses. Its ports are those
+    of the GPUs that its list names (the object's preset group if the list is empty), on the link
+    that the chunk's address selects. A unicast request goes to the GPU that its address names.
+
+    Refusals; if several apply the smallest status wins: an unused TX slot that is not 0xFFFF (1),
+    no object (2), what cannot be done (5: ATOM, MM_RED, load-reduce other than
+    :data:`REDUCTIONS`, attr without a type), a GPU or slot that does not exist, 0xFFFF in a used
+    slot or an empty group (7), a source or a target that is no member (9). A refused request that
+    expects an answer gets one through ``error``; a posted one shows in ``fault`` alone.
+
+    Latency: one cycle, and the record comes together with the flit that decides it: HDR, or the
+    last TX flit. So a list costs nothing but its own flits. Throughput: one flit a cycle, without
+    a bubble, refused or not. ``i.ready`` comes from a register. Stalls while ``o`` or ``error`` is
+    full.
+
+    Parameters
+    ----------
+    gpus, links : GPUs, and ports of each; port = GPU * links + link
+    objects : entries of the object table
+    chunk_bytes : 128 or 256
+    gpu_address_bit : lowest of the seven bits of a plain address that name its GPU
+
+    Members
+    -------
+    i : In(stream of ParsedFlit), well-formed requests
+    gpu : In, the GPU at this port; constant
+    objects : In(array of ObjectEntry)
+    o : Out(stream of RoutedFlit)
+    error : Out(stream of ErrorAnswer)
+    fault : Out(Fault), a pulse a refused packet
+
+    Source
+    ------
+    The DySHARP paper: a target's GPU is its number over the experts of a GPU, and finding it takes
+    at most one cycle more than static routing does.
+    """
+
+    def __init__(
+        self, *, gpus: int, links: int, objects: int, chunk_bytes: int, gpu_address_bit: int
+    ):
+        if links < 1 or links & links - 1:
+            raise ValueError(f"Links must be a power of two, not {links!r}")
+        if chunk_bytes not in CHUNK_BYTES:
+            raise ValueError(f"Chunk bytes must be 128 or 256, not {chunk_bytes!r}")
+        if not 16 <= gpu_address_bit <= 41:
+            raise ValueError(f"GPU address bit must be from 16 to 41, not {gpu_address_bit!r}")
+        self.gpus, self.links, self.ports = gpus, links, gpus * links
+        self.object_count = objects
+        self.chunk_bytes, self.gpu_address_bit = chunk_bytes, gpu_address_bit
+        super().__init__(
+            {
+                "i": In(stream.Signature(ParsedFlit)),
+                "gpu": In(7),
+                "objects": In(data.ArrayLayout(ObjectEntry(gpus=gpus), objects)),
+                "o": Out(stream.Signature(RoutedFlit(ports=self.ports))),
+                "error": Out(stream.Signature(ErrorAnswer)),
+                "fault": Out(Fault),
+            }
+        )
+
+    @property
+    def module_name(self) -> str:
+        """``route_<gpus>x<links>_o<objects>_c<chunk bytes>_a<address bit>``."""
+        return (
+            f"route_{self.gpus}x{self.links}_o{self.object_count}_c{self.chunk_bytes}"
+            f"_a{self.gpu_address_bit}"
+        )
+
+    def elaborate(self, platform):
+        """Read each flit on its own, one register stage, then judge the packet."""
+        m = Module()
+        read_shape = _ReadFlit(gpus=self.gpus, objects=self.object_count)
+        m.submodules.stage = place(stage := Skid(shape=read_shape))
+        m.submodules.errors = place(errors := Skid(shape=ErrorAnswer))
+        self._read(m, stage.i)
+        self._judge(m, stage.o, errors.i)
+        m.d.comb += [
+            self.error.valid.eq(errors.o.valid),
+            self.error.payload.eq(errors.o.payload),
+            errors.o.ready.eq(self.error.ready),
+        ]
+        return m
+
+    def _read(self, m: Module, o) -> None:
+        """Find the objects that a header hits, and the GPUs that a TX flit names."""
+        flit, read = self.i.payload, o.payload
+        header = Signal(Header, name="arriving")
+        m.d.comb += header.eq(flit.data)
+        accept = Signal()
+        m.d.comb += [
+            o.valid.eq(self.i.valid),
+            self.i.ready.eq(o.ready),
+            accept.eq(self.i.valid & o.ready),
+            read.flit.eq(flit),
+        ]
+
+        hit = Signal(self.object_count)
+        places_left = Signal(7)
+        m.d.comb += read.hit.eq(
+            Cat(hits(self.objects, header.multimem.maddr, _touched_flits(header)))
+        )
+        with m.If(accept):
+            with m.If(flit.kind == FlitKind.HDR):
+                m.d.sync += [hit.eq(read.hit), places_left.eq(header.multimem.count)]
+            with m.Elif(flit.kind == FlitKind.TX):
+                m.d.sync += places_left.eq(places_left - TARGETS_PER_FLIT)
+
+        split, slots = Signal(4), Signal(11)
+        for k in reversed(range(self.object_count)):
+            with m.If(hit[k]):
+                m.d.comb += [split.eq(self.objects[k].split), slots.eq(self.objects[k].slots)]
+        unknown, unused_set = Signal(TARGETS_PER_FLIT), Signal(TARGETS_PER_FLIT)
+        named = []
+        for k in _PLACES:
+            target = Signal(TARGET_BITS, name=f"target{k}")
+            gpu = Signal(TARGET_BITS, name=f"gpu{k}")
+            used = places_left > k
+            is_none = target == NO_TARGET
+            slot = target & ((1 << split) - 1)
+            m.d.comb += [
+                target.eq(flit.data.word_select(k, TARGET_BITS)),
+                gpu.eq(target >> split),
+                unknown[k].eq(used & (is_none | (gpu >= self.gpus) | (slot >= slots))),
+                unused_set[k].eq(~used & ~is_none),
+            ]
+            named.append(Mux(used, Cat(gpu == g for g in range(self.gpus)), 0))
+        targets = named[0]
+        for bits in named[1:]:
+            targets |= bits
+        m.d.comb += [
+            read.targets.eq(targets),
+            read.unknown.eq(unknown.any()),
+            read.unused_set.eq(unused_set.any()),
+            read.list_ends.eq(places_left <= TARGETS_PER_FLIT),
+        ]
+
+    def _judge(self, m: Module, i, errors) -> None:
+        """Gather what the flits of a packet say; with the last of them decide."""
+        read = i.payload
+        is_header, is_list = Signal(), Signal()
+        m.d.comb += [
+            is_header.eq(read.flit.kind == FlitKind.HDR),
+            is_list.eq(read.flit.kind == FlitKind.TX),
+        ]
+        facts, has_list, group = self._header_facts(m, read)
+        kept = Signal.like(facts, name="kept")
+        now = Signal.like(facts, name="now")
+        m.d.comb += now.eq(Mux(is_header, facts, kept))
+
+        named, unknown, unused_set = Signal(self.gpus), Signal(), Signal()
+        all_named = Signal(self.gpus)
+        all_unknown, any_unused_set, outsiders = Signal(), Signal(), Signal()
+        with m.If(is_header):
+            m.d.comb += [all_named.eq(group), all_unknown.eq(now.tx & ~group.any())]
+        with m.Else():
+            m.d.comb += [
+                all_named.eq(named | read.targets),
+                all_unknown.eq(unknown | read.unknown),
+                any_unused_set.eq(unused_set | read.unused_set),
+            ]
+        m.d.comb += outsiders.eq(now.tx & (all_named & ~now.members).any())
+
+        status, refused, decided = Signal(Status), Signal(), Signal()
+        with m.If(any_unused_set):
+            m.d.comb += status.eq(Status.MALFORMED)
+        with m.Elif(~now.known):
+            m.d.comb += status.eq(Status.UNKNOWN_OBJECT)
+        with m.Elif(now.unsupported):
+            m.d.comb += status.eq(Status.UNSUPPORTED)
+        with m.Elif(Mux(now.tx, all_unknown, ~self._exists(now.addr))):
+            m.d.comb += status.eq(Status.UNKNOWN_TARGET)
+        with m.Elif(outsiders | now.stranger):
+            m.d.comb += status.eq(Status.NOT_A_MEMBER)
+        m.d.comb += [
+            refused.eq(Value.cast(status) != 0),
+            decided.eq(Mux(is_header, ~has_list, is_list & read.list_ends)),
+        ]
+
+        dropping = Signal()
+        transfer = Signal()
+        out = self.o.payload
+        m.d.comb += [
+            self.o.valid.eq(i.valid & ~dropping & errors.ready),
+            i.ready.eq(dropping | (self.o.ready & errors.ready)),
+            transfer.eq(self.o.valid & self.o.ready),
+            out.flit.data.eq(read.flit.data),
+            out.flit.last.eq(read.flit.last),
+            out.flit.poison.eq(read.flit.poison),
+            out.decided.eq(decided),
+            out.record.eq(now.record),
+            out.record.refused.eq(refused),
+        ]
+        plain_gpu = now.addr[self.gpu_address_bit : self.gpu_address_bit + 7]
+        for gpu in range(self.gpus):
+            wanted = Mux(now.tx, all_named[gpu], plain_gpu == gpu)
+            for link in range(self.links):
+                m.d.comb += out.record.session.ports[gpu * self.links + link].eq(
+                    wanted & (now.link == link)
+                )
+
+        with m.If(transfer):
+            with m.If(is_header):
+                m.d.sync += [kept.eq(facts), named.eq(0), unknown.eq(0), unused_set.eq(0)]
+            with m.Elif(is_list):
+                m.d.sync += [
+                    named.eq(all_named),
+                    unknown.eq(all_unknown),
+                    unused_set.eq(any_unused_set),
+                ]
+            with m.If(decided & refused):
+                m.d.sync += dropping.eq(~read.flit.last)
+        with m.If(dropping & i.valid):
+            m.d.sync += dropping.eq(~read.flit.last)
+        self._report(m, now, status, transfer & decided & refused, errors)
+
+    def _header_facts(self, m: Module, read):
+        """Facts of a header, whether TX flits follow, and the GPUs if none do."""
+        header = Signal(Header)
+        facts = Signal(_Facts(gpus=self.gpus, links=self.links))
+        entry = entry_of(m, self.objects, read.hit)
+        address = header.multimem
+        attr = Signal(Attr)
+        is_static = address.count == 0
+        is_load = header.cmd == Cmd.MM_LDR
+        stated = Value.cast(address.attr)
+        m.d.comb += [
+            header.eq(read.flit.data),
+            attr.eq(Mux(stated == 0, entry.attr, address.attr)),
+        ]
+        can_reduce = Signal()
+        for op, dtype, acc in REDUCTIONS:
+            with m.If((attr.op == op) & (attr.dtype == dtype) & (attr.acc == acc)):
+                m.d.comb += can_reduce.eq(1)
+        untyped = (stated != 0) & (address.attr.dtype == Dtype.NONE)
+
+        record, session = facts.record, facts.record.session
+        m.d.comb += [
+            facts.known.eq(~header.tx | read.hit.any()),
+            facts.unsupported.eq(
+                (header.cmd == Cmd.ATOM)
+                | (header.cmd == Cmd.MM_RED)
+                | header.tx & untyped
+                | is_load & ~can_reduce
+            ),
+            facts.members.eq(entry.members),
+            facts.stranger.eq(
+                header.tx & ~entry.members.bit_select(self.gpu[: (self.gpus - 1).bit_length()], 1)
+            ),
+            facts.link.eq(
+                link_of_chunk(header.addr[:48], links=self.links, chunk_bytes=self.chunk_bytes)
+            ),
+            facts.tag.eq(header.tag),
+            facts.tx.eq(header.tx),
+            facts.addr.eq(header.addr),
+            record.posted.eq(_is_posted(header.cmd)),
+            record.needs_session.eq((header.cmd == Cmd.MM_ST) | is_load),
+            record.len.eq(header.len),
+            record.split.eq(Mux(header.tx & ~is_static, entry.split, 0)),
+            session.local.eq(header.tag.local),
+            session.cmd.eq(header.cmd),
+            session.count.eq(Mux(is_static, entry.group_size, address.count)),
+            session.attr.eq(attr),
+            session.flits.eq(Mux(is_load, address.maddr[:4] + 1, 0)),
+            session.maddr.eq(address.maddr),
+            session.stage.eq(address.stage),
+        ]
+        return facts, header.tx & ~is_static, entry.group
+
+    def _exists(self, addr) -> Value:
+        return addr[self.gpu_address_bit : self.gpu_address_bit + 7] < self.gpus
+
+    def _report(self, m: Module, now, status, refuse, errors) -> None:
+        """Answer for a refused packet, or only tell of it."""
+        address = Signal(Header, name="address")
+        answer = errors.payload
+        m.d.comb += [
+            address.addr.eq(now.addr),
+            answer.tag.eq(now.tag),
+            answer.tx.eq(now.tx),
+            answer.status.eq(status),
+            answer.maddr.eq(address.multimem.maddr),
+            answer.stage.eq(address.multimem.stage),
+            answer.count.eq(address.multimem.count),
+            errors.valid.eq(refuse & ~now.record.posted),
+            self.fault.valid.eq(refuse),
+            self.fault.status.eq(status),
+            self.fault.answered.eq(~now.record.posted),
+            self.fault.cmd.eq(Value.cast(now.record.session.cmd)),
+            self.fault.addr.eq(now.addr),
+        ]
+
+
+def _touched_flits(header) -> Value:
+    """Flits of the object that a multimem request touches."""
+    stored = header.len - header.be - list_flits(header)
+    return Mux(header.cmd == Cmd.MM_LDR, header.addr[:4] + 1, stored[:5])
+
+
+def _is_posted(cmd) -> Value:
+    posted = [key for key, rule in CMD_RULES.items() if not rule.answered and not rule.response]
+    return Cat(cmd == key for key in posted).any()
+
+
+def route_block(config: Config) -> Route:
+    """The route of one port, as a block of its own."""
+    return Route(
+        gpus=config.gpus,
+        links=config.links,
+        objects=config.objects,
+        chunk_bytes=config.chunk_bytes,
+        gpu_address_bit=config.gpu_address_bit,
+    )
