@@ -129,7 +129,7 @@ def run_block(
     config : dysharp.hw.config.Config
         Not needed for a Verilog file.
     test_module : str
-        Full name, such as ``dysharp.sim_tb.parser.parser_tests``.
+        Full name; ``dysharp.sim_tb.<block>.<block>_tests`` by default.
     tests : sequence of str or None
         Which of its tests; all by default.
     seed : int or None
@@ -172,6 +172,7 @@ def run_block(
     build = build_simulation(
         verilog, top, tool, name=name, waves=waves, public=public, build_dir=build_dir
     )
+    test_module = test_module or f"dysharp.sim_tb.{block}.{block}_tests"
     return _simulate(build, test_module, tests, seed, {**settings, **(env or {})})
 
 

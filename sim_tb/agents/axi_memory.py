@@ -301,7 +301,7 @@ class AxiMemory(SparseMemory):
         step = 1 << burst.size
         for beat in range(burst.beats):
             lane = (burst.address + beat * step) // self._bytes * self._bytes
-            page = self.pages.get(lane // PAGE_BYTES, self._fresh)
+            page = self.pages.get(lane // PAGE_BYTES, self.fresh)
             offset = lane % PAGE_BYTES
             burst.data.append(int.from_bytes(page[offset : offset + self._bytes], "little"))
 

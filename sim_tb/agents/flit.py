@@ -72,6 +72,13 @@ class FlitSource(Source):
         for index, flit in enumerate(data):
             self._put((flit, int(index == len(data) - 1), int(index in marked)))
 
+    def feed(self, packets: Iterable[Iterable[int]]) -> None:
+        """Send packets from an iterator that is advanced only when the last packet has left."""
+        self._feed(
+            [(flit, int(index == len(data) - 1), 0) for index, flit in enumerate(data)]
+            for data in map(list, packets)
+        )
+
     def send_flit(self, data: int, *, last: bool, poison: bool = False) -> None:
         """Queue one flit just as it is, for packets that are meant to be wrong."""
         self._put((data, int(last), int(poison)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from cocotb.triggers import Event
 
@@ -34,6 +34,7 @@ class Source:
         self._stall = stall or bench.stalls(prefix)
         self._queue: deque[tuple[int, ...]] = deque()
         self._driving = False
+        self._more: Iterator[Iterable[tuple[int, ...]]] | None = None
         self._idle = Event()
         self._idle.set()
         bench.add(self)
@@ -52,6 +53,7 @@ class Source:
 
     def reset(self) -> None:
         self._queue.clear()
+        self._more = None
         self._driving = False
         self._valid.write(0)
         for wire in self._payload:
@@ -61,6 +63,22 @@ class Source:
     def _put(self, item: tuple[int, ...]) -> None:
         self._queue.append(item)
         self._idle.clear()
+
+    def _feed(self, groups: Iterable[Iterable[tuple[int, ...]]]) -> None:
+        self._more = iter(groups)
+        self._idle.clear()
+
+    def _refill(self) -> bool:
+        """Queue the next group that has items; False if there is none."""
+        while self._more is not None:
+            group = next(self._more, None)
+            if group is None:
+                self._more = None
+            else:
+                self._queue.extend(group)
+                if self._queue:
+                    return True
+        return False
 
     def step(self) -> None:
         queue = self._queue
@@ -72,12 +90,13 @@ class Source:
             self.last_cycle = self.bench.cycle
             if self.first_cycle < 0:
                 self.first_cycle = self.last_cycle
-            if not queue:
+        elif not queue and self._more is None:
+            return
+        if not queue and not self._refill():
+            if self._driving:
                 self._driving = False
                 self._valid.write(0)
-                self._idle.set()
-                return
-        elif not queue:
+            self._idle.set()
             return
         if self._stall():
             self._driving = False

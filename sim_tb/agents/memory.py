@@ -20,19 +20,27 @@ class SparseMemory:
     fill : bytes
         What memory holds before it is written, repeated from each page's start; its length divides
         4096.
+
+    Members
+    -------
+    pages : dict of int to bytearray
+        Pages by number (address / 4096); those never written are missing.
+    fresh : bytes
+        What a missing page holds.
     """
 
     def __init__(self, fill: bytes = NAN_FILL):
         if not fill or PAGE_BYTES % len(fill):
             raise ValueError(f"Fill pattern must have a length that divides 4096, not {fill!r}")
+        self.fill = fill
         self.pages: dict[int, bytearray] = {}
-        self._fresh = fill * (PAGE_BYTES // len(fill))
+        self.fresh = fill * (PAGE_BYTES // len(fill))
 
     def page(self, number: int) -> bytearray:
         """Page ``number``, to read or to write."""
         found = self.pages.get(number)
         if found is None:
-            found = self.pages[number] = bytearray(self._fresh)
+            found = self.pages[number] = bytearray(self.fresh)
         return found
 
     def read_bytes(self, address: int, length: int) -> bytes:
@@ -41,7 +49,7 @@ class SparseMemory:
         while length:
             number, offset = divmod(address, PAGE_BYTES)
             take = min(length, PAGE_BYTES - offset)
-            page = self.pages.get(number, self._fresh)
+            page = self.pages.get(number, self.fresh)
             parts.append(page[offset : offset + take])
             address += take
             length -= take

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cocotb.triggers import Event
 
@@ -55,12 +55,18 @@ class StreamSource(Source):
         self.fields = tuple(stream_fields(bench, prefix) if fields is None else fields)
         super().__init__(bench, prefix, "valid", "ready", self.fields, stall)
 
+    def feed(self, records: Iterable[Mapping[str, int]]) -> None:
+        """Send records from an iterator that is advanced only when the last record has left."""
+        self._feed([self._item(record)] for record in records)
+
+    def _item(self, record: Mapping[str, int]) -> tuple[int, ...]:
+        if unknown := record.keys() - set(self.fields):
+            raise KeyError(f"{self.prefix} has no field {', '.join(sorted(unknown))}")
+        return tuple(int(record.get(name, 0)) for name in self.fields)
+
     def send(self, record: Mapping[str, int] | None = None, **values: int) -> None:
         """Queue one record; fields that are not given are 0, unknown ones are an error."""
-        given = {**(record or {}), **values}
-        if unknown := given.keys() - set(self.fields):
-            raise KeyError(f"{self.prefix} has no field {', '.join(sorted(unknown))}")
-        self._put(tuple(int(given.get(name, 0)) for name in self.fields))
+        self._put(self._item({**(record or {}), **values}))
 
 
 class StreamSink(Sink):
