@@ -7,9 +7,9 @@ from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.axi import ADDR_BITS, ReadId, axi4_read
-from dysharp.hw.gpu.list_packer import ListHead, ListPacker, ListSegment
+from dysharp.hw.gpu.list_packer import ListHead, ListPacker
 from dysharp.hw.link.fifo import Fifo
-from dysharp.hw.packet import FLIT_BITS, TARGET_BITS, TARGETS_PER_FLIT, tx_flits
+from dysharp.hw.packet import FLIT_BITS, TARGETS_PER_FLIT, tx_flits
 from dysharp.hw.share import place
 
 __all__ = ["ListFetch", "ListRequest"]
