@@ -1,5 +1,7 @@
 """The answer to a request that is refused: what is kept of the request, and the packet."""
 
+from typing import Any
+
 from amaranth import Signal, Value
 from amaranth.lib import data
 
@@ -55,7 +57,7 @@ def error_header(m, answer, *, port=None) -> Value:
     answer : the :class:`ErrorAnswer`
     port : what the tag's port becomes; as read by default
     """
-    header = Signal(Header, name="error_header")
+    header: Any = Signal(Header, name="error_header")
     address = header.multimem
     m.d.comb += [
         header.cmd.eq(Cmd.ERR),

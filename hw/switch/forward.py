@@ -1,5 +1,7 @@
 """The way of responses into the crossbar: each goes to the one port that its tag names."""
 
+from typing import Any
+
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out
@@ -25,13 +27,14 @@ class Forward(Component):
     Parameters
     ----------
     ports : outputs
-
-    Members
-    -------
-    i : In(stream of ParsedFlit), well-formed responses
-    push : Out(Broadcast)
-    fault : Out(Fault), a pulse a dropped response
     """
+
+    i: stream.Interface
+    """In(stream of ParsedFlit), well-formed responses."""
+    push: Any
+    """Out(Broadcast)."""
+    fault: Any
+    """Out(Fault), a pulse a dropped response."""
 
     def __init__(self, *, ports: int):
         self.ports = ports
@@ -52,7 +55,7 @@ class Forward(Component):
         """Choose at the header; keep the choice until the last flit."""
         m = Module()
         flit = self.i.payload
-        header = Signal(Header)
+        header: Any = Signal(Header)
         chosen, active = Signal(self.ports), Signal(self.ports)
         within, accept = Signal(), Signal()
         m.d.comb += [

@@ -1,7 +1,9 @@
 """All that stands between one port's receive side and the crossbar."""
 
+from typing import Any
+
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.config import Config
@@ -46,19 +48,32 @@ class Ingress(Component):
     objects : entries of the object table
     chunk_bytes : 128 or 256
     gpu_address_bit : lowest of the seven bits of a plain address that name its GPU
-
-    Members
-    -------
-    rx_req, rx_rsp : In(FlitStream)
-    port, gpu : In, of this port; constant
-    objects : In(array of ObjectEntry)
-    req, rsp : Out(Broadcast)
-    reserve : Out(stream of session_request)
-    session : In(SessionId), valid with ``reserve.ready``
-    error : Out(FlitStream), ERR packets for this port's link
-    faults : Out(array of Fault), one for each of :data:`FAULTS`
-    events : Out(IngressEvents)
     """
+
+    rx_req: stream.Interface
+    """In(FlitStream)."""
+    rx_rsp: stream.Interface
+    """In(FlitStream)."""
+    port: Signal
+    """In, of this port; constant."""
+    gpu: Signal
+    """In, of this port; constant."""
+    objects: Any
+    """In(array of ObjectEntry)."""
+    req: Any
+    """Out(Broadcast)."""
+    rsp: Any
+    """Out(Broadcast)."""
+    reserve: stream.Interface
+    """Out(stream of session_request)."""
+    session: Any
+    """In(SessionId), valid with ``reserve.ready``."""
+    error: stream.Interface
+    """Out(FlitStream), ERR packets for this port's link."""
+    faults: Any
+    """Out(array of Fault), one for each of :data:`FAULTS`."""
+    events: Any
+    """Out(IngressEvents)."""
 
     def __init__(
         self, *, gpus: int, links: int, objects: int, chunk_bytes: int, gpu_address_bit: int

@@ -1,5 +1,7 @@
 """The switch's object table: what an address belongs to, and who may be reached by it."""
 
+from typing import Any
+
 from amaranth import Module, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out
@@ -59,7 +61,7 @@ def hits(entries, maddr, flits) -> list[Value]:
     return found
 
 
-def entry_of(m: Module, entries, hit) -> Signal:
+def entry_of(m: Module, entries, hit) -> Any:
     """The entry that is hit; of objects that overlap, which is a mistake, the lowest."""
     entry = Signal.like(entries[0], name="entry")
     for k in reversed(range(len(entries))):
@@ -82,15 +84,15 @@ class ObjectTable(Component):
     gpus : GPUs round the switch
     objects : entries
 
-    Members
-    -------
-    window : In(window_port), see :func:`dysharp.hw.registers.switch_objects` for the words
-    entries : Out(array of ObjectEntry)
-
     Source
     ------
     Object table of the switch: base, size, members, preset group, s, slots in use, defaults.
     """
+
+    window: Any
+    """In(window_port), see :func:`dysharp.hw.registers.switch_objects` for the words."""
+    entries: Any
+    """Out(array of ObjectEntry)."""
 
     def __init__(self, *, gpus: int, objects: int):
         if not 1 <= objects <= 16:

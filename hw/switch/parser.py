@@ -1,5 +1,7 @@
 """The parser: takes flits, hands on well-formed packets, answers for the others."""
 
+from typing import Any
+
 from amaranth import Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import Component, In, Out
@@ -107,18 +109,21 @@ class Parser(Component):
     responses : parse a stream of responses; else one of requests
     chunk_bytes : 128 or 256
 
-    Members
-    -------
-    i : In(FlitStream)
-    o : Out(stream of ParsedFlit)
-    error : Out(stream of ErrorAnswer), status 1; never from a response stream
-    fault : Out(Fault), a pulse a packet that is dropped, but for NOP
-    events : Out(ParserEvents)
-
     Source
     ------
     Wire format v1 (``docs/packet.md``): malformed packets, framing, poison.
     """
+
+    i: stream.Interface
+    """In(FlitStream)."""
+    o: stream.Interface
+    """Out(stream of ParsedFlit)."""
+    error: stream.Interface
+    """Out(stream of ErrorAnswer), status 1; never from a response stream."""
+    fault: Any
+    """Out(Fault), a pulse a packet that is dropped, but for NOP."""
+    events: Any
+    """Out(ParserEvents)."""
 
     def __init__(self, *, responses: bool, chunk_bytes: int):
         if chunk_bytes not in CHUNK_BYTES:
@@ -145,7 +150,7 @@ class Parser(Component):
         m.submodules.out = place(out := Skid(shape=ParsedFlit))
         m.submodules.errors = place(errors := Skid(shape=ErrorAnswer))
         flit = self.i.payload
-        header = Signal(Header)
+        header: Any = Signal(Header)
         m.d.comb += header.eq(flit.data)
         rule = self._rule(m, header.cmd)
         well_formed = self._check(m, header, rule)
@@ -167,7 +172,7 @@ class Parser(Component):
             refuse.eq(accept & at_header & ~well_formed),
         ]
 
-        word = Signal(ParsedFlit)
+        word: Any = Signal(ParsedFlit)
         still_left = Signal(5)
         is_last, emit, misframed = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -249,9 +254,9 @@ class Parser(Component):
         ]
         return m
 
-    def _rule(self, m: Module, cmd) -> data.View:
+    def _rule(self, m: Module, cmd) -> Any:
         """The command's rule, looked up."""
-        rule = Signal(_Rule)
+        rule: Any = Signal(_Rule)
         with m.Switch(Value.cast(cmd)):
             for key, entry in CMD_RULES.items():
                 with m.Case(key):
@@ -306,7 +311,7 @@ class Parser(Component):
 
 def _without_link_fields(m: Module, header) -> Value:
     """The header with the link layer's fields zero."""
-    inside = Signal(Header)
+    inside: Any = Signal(Header)
     m.d.comb += [inside.eq(header), inside.crc.eq(0), inside.ack.eq(0)]
     return Value.cast(inside)
 

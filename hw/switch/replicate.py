@@ -1,5 +1,7 @@
 """Replication: the packet at the head goes to every queue of its set, as soon as each has room."""
 
+from typing import Any
+
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
@@ -10,7 +12,7 @@ from dysharp.hw.memory import Ram
 from dysharp.hw.packet import MAX_FLITS, Header, PruneInfo
 from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Broadcast
-from dysharp.hw.switch.route import RoutedFlit, RouteRecord
+from dysharp.hw.switch.route_record import RoutedFlit, RouteRecord
 from dysharp.hw.switch.session import SessionId, session_stream
 
 __all__ = ["Replicate", "ReplicateEvents"]
@@ -57,20 +59,24 @@ class Replicate(Component):
     ports : outputs
     ring_depth : flits of the ring, a power of two; two of the longest packets must fit
 
-    Members
-    -------
-    i : In(stream of RoutedFlit)
-    port : In, this port's number; constant
-    push : Out(Broadcast)
-    reserve : Out(stream of session_request)
-    session : In(SessionId), the session that is reserved when ``reserve`` is taken
-    events : Out(ReplicateEvents)
-
     Source
     ------
     Contract of the switch: replication must not hold one output while it waits for another, and
     a session is reserved before any replica leaves.
     """
+
+    i: stream.Interface
+    """In(stream of RoutedFlit)."""
+    port: Signal
+    """In, this port's number; constant."""
+    push: Any
+    """Out(Broadcast)."""
+    reserve: stream.Interface
+    """Out(stream of session_request)."""
+    session: Any
+    """In(SessionId), the session that is reserved when ``reserve`` is taken."""
+    events: Any
+    """Out(ReplicateEvents)."""
 
     def __init__(self, *, ports: int, ring_depth: int = 2 * MAX_FLITS):
         if ring_depth < 2 * MAX_FLITS or ring_depth & ring_depth - 1:
@@ -109,7 +115,8 @@ class Replicate(Component):
         self._fill(m, ring, records.i, start, tail)
 
         record = records.o.payload
-        session_held, has_session = Signal(SessionId), Signal()
+        session_held: Any = Signal(SessionId)
+        has_session = Signal()
         needs_session, is_prepared = Signal(), Signal()
         m.d.comb += [
             needs_session.eq(records.o.valid & record.needs_session & ~has_session),
@@ -120,11 +127,11 @@ class Replicate(Component):
         with m.If(needs_session & self.reserve.ready):
             m.d.sync += [session_held.eq(self.session), has_session.eq(1)]
 
-        current = Signal(RouteRecord(ports=self.ports), name="current")
-        session = Signal(SessionId)
+        current: Any = Signal(RouteRecord(ports=self.ports), name="current")
+        session: Any = Signal(SessionId)
         active, pending = Signal(self.ports), Signal(self.ports)
         busy, at_header = Signal(), Signal()
-        flit = Signal(Flit)
+        flit: Any = Signal(Flit)
         available, ends, free, begin, again = (
             Signal(name=name) for name in ("available", "ends", "free", "begin", "again")
         )
@@ -211,8 +218,8 @@ class Replicate(Component):
 
     def _header(self, m: Module, flit, record, session) -> Value:
         """The header with its tag inside of the switch, and what pruning needs."""
-        header = Signal(Header, name="header")
-        prune = Signal(PruneInfo)
+        header: Any = Signal(Header, name="header")
+        prune: Any = Signal(PruneInfo)
         m.d.comb += [
             prune.split.eq(record.split),
             header.eq(flit),

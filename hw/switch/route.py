@@ -1,12 +1,13 @@
 """Route: which ports a request goes to, or why it may not."""
 
+from typing import Any
+
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.config import Config
 from dysharp.hw.link.fifo import Skid
-from dysharp.hw.link.flit import Flit
 from dysharp.hw.packet import (
     CHUNK_BYTES,
     CMD_RULES,
@@ -26,62 +27,14 @@ from dysharp.hw.share import place
 from dysharp.hw.switch.error_answer import ErrorAnswer, Fault
 from dysharp.hw.switch.object_table import ObjectEntry, entry_of, hits
 from dysharp.hw.switch.parser import FlitKind, ParsedFlit, list_flits
-from dysharp.hw.switch.session import session_request
+from dysharp.hw.switch.route_record import RoutedFlit, RouteRecord
 
-__all__ = ["REDUCTIONS", "Route", "RoutedFlit", "RouteRecord", "route_block"]
+__all__ = ["REDUCTIONS", "Route", "route_block"]
 
 REDUCTIONS: tuple[tuple[Op, Dtype, int], ...] = ((Op.ADD, Dtype.BF16, 1),)
 """Operation, type and accumulation that load-reduce can do; the others are unsupported."""
 
 _PLACES = range(TARGETS_PER_FLIT)
-
-
-class RouteRecord(data.StructLayout):
-    """All that replication must know of a packet.
-
-    Parameters
-    ----------
-    ports : ports of the switch
-
-    Members
-    -------
-    refused : the packet goes nowhere; nothing else holds
-    posted : it carries no tag
-    needs_session : it is answered by the reduction unit, for all of its ports together
-    len : flits - 1
-    split : where an id is cut into {GPU, slot}; 0 without a list
-    session : ports that it goes to, and what a session must know
-    """
-
-    def __init__(self, *, ports: int):
-        super().__init__(
-            {
-                "refused": 1,
-                "posted": 1,
-                "needs_session": 1,
-                "len": 5,
-                "split": 4,
-                "session": session_request(ports),
-            }
-        )
-
-
-class RoutedFlit(data.StructLayout):
-    """A flit, and with the first one by which its packet's way is known, the way.
-
-    Parameters
-    ----------
-    ports : ports of the switch
-
-    Members
-    -------
-    flit : as it came
-    decided : ``record`` holds; once a packet
-    record : with HDR if there is no list, else with the last TX flit. A refused packet ends here.
-    """
-
-    def __init__(self, *, ports: int):
-        super().__init__({"flit": Flit, "decided": 1, "record": RouteRecord(ports=ports)})
 
 
 class _Facts(data.StructLayout):
@@ -144,20 +97,24 @@ class Route(Component):
     chunk_bytes : 128 or 256
     gpu_address_bit : lowest of the seven bits of a plain address that name its GPU
 
-    Members
-    -------
-    i : In(stream of ParsedFlit), well-formed requests
-    gpu : In, the GPU at this port; constant
-    objects : In(array of ObjectEntry)
-    o : Out(stream of RoutedFlit)
-    error : Out(stream of ErrorAnswer)
-    fault : Out(Fault), a pulse a refused packet
-
     Source
     ------
     The DySHARP paper: a target's GPU is its number over the experts of a GPU, and finding it takes
     at most one cycle more than static routing does.
     """
+
+    i: stream.Interface
+    """In(stream of ParsedFlit), well-formed requests."""
+    gpu: Signal
+    """In, the GPU at this port; constant."""
+    objects: Any
+    """In(array of ObjectEntry)."""
+    o: stream.Interface
+    """Out(stream of RoutedFlit)."""
+    error: stream.Interface
+    """Out(stream of ErrorAnswer)."""
+    fault: Any
+    """Out(Fault), a pulse a refused packet."""
 
     def __init__(
         self, *, gpus: int, links: int, objects: int, chunk_bytes: int, gpu_address_bit: int
@@ -208,7 +165,7 @@ class Route(Component):
     def _read(self, m: Module, o) -> None:
         """Find the objects that a header hits, and the GPUs that a TX flit names."""
         flit, read = self.i.payload, o.payload
-        header = Signal(Header, name="arriving")
+        header: Any = Signal(Header, name="arriving")
         m.d.comb += header.eq(flit.data)
         accept = Signal()
         m.d.comb += [
@@ -267,8 +224,8 @@ class Route(Component):
             is_list.eq(read.flit.kind == FlitKind.TX),
         ]
         facts, has_list, group = self._header_facts(m, read)
-        kept = Signal.like(facts, name="kept")
-        now = Signal.like(facts, name="now")
+        kept: Any = Signal.like(facts, name="kept")
+        now: Any = Signal.like(facts, name="now")
         m.d.comb += now.eq(Mux(is_header, facts, kept))
 
         named, unknown, unused_set = Signal(self.gpus), Signal(), Signal()
@@ -339,11 +296,11 @@ class Route(Component):
 
     def _header_facts(self, m: Module, read):
         """Facts of a header, whether TX flits follow, and the GPUs if none do."""
-        header = Signal(Header)
-        facts = Signal(_Facts(gpus=self.gpus, links=self.links))
+        header: Any = Signal(Header)
+        facts: Any = Signal(_Facts(gpus=self.gpus, links=self.links))
         entry = entry_of(m, self.objects, read.hit)
         address = header.multimem
-        attr = Signal(Attr)
+        attr: Any = Signal(Attr)
         is_static = address.count == 0
         is_load = header.cmd == Cmd.MM_LDR
         stated = Value.cast(address.attr)
@@ -395,7 +352,7 @@ class Route(Component):
 
     def _report(self, m: Module, now, status, refuse, errors) -> None:
         """Answer for a refused packet, or only tell of it."""
-        address = Signal(Header, name="address")
+        address: Any = Signal(Header, name="address")
         answer = errors.payload
         m.d.comb += [
             address.addr.eq(now.addr),
