@@ -72,10 +72,8 @@ class FloatAdder(Component):
             move = gap[step]
             dropped = dropped | (move & value[: 1 << step].any())
             value = Mux(move, value[1 << step :], value)
-        m.d.comb += [
-            shifted.eq(Mux(far, 0, value)),
-            lost.eq(Mux(far, significand.any(), dropped)),
-        ]
+        # Too far to count, even as a sticky bit: it is below half of the last place by itself.
+        m.d.comb += [shifted.eq(Mux(far, 0, value)), lost.eq(dropped)]
         both_infinite = form.is_infinite(self.a) & form.is_infinite(self.b)
         opposite = large.sign ^ small.sign
 
