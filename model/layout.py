@@ -7,14 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysharp.hw.errors import UserError
-from dysharp.hw.packet import FLIT_BYTES, NO_TARGET
+from dysharp.hw.packet import FLIT_BYTES, NO_TARGET, link_of_chunk
 
-__all__ = ["AL_VALID", "ObjectLayout", "lay_out", "pack_lists"]
+__all__ = ["AL_VALID", "DEFAULT_BASE", "ObjectLayout", "lay_out", "link_of", "pack_lists"]
 
 AL_VALID = 1 << 31
 """Valid bit of an AL table entry; the rest is the layout index."""
 MAX_ADDRESS = 1 << 48
 PAGE = 4096
+DEFAULT_BASE = 1 << 44
+"""Multimem address of an object when none is given."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def lay_out(
     top_k: int,
     bsize: int | tuple[int, int],
     chunk_bytes: int = 128,
-    base: int = 1 << 44,
+    base: int = DEFAULT_BASE,
     memory_base: int = 0x10000,
     list_align: int = 2,
 ) -> tuple[ObjectLayout, ...]:
@@ -175,3 +177,10 @@ def pack_lists(lists: NDArray[np.int32], layout: ObjectLayout) -> NDArray[np.uin
     packed = np.full((len(lists), layout.list_stride // 2), NO_TARGET, "<u2")
     packed[:, : lists.shape[1]] = np.where(lists < 0, NO_TARGET, lists)
     return packed.view(np.uint8).ravel()
+
+
+def link_of(address: int, *, links: int, chunk_bytes: int) -> int:
+    """Link of a GPU on which everything about the chunk at a software address travels."""
+    link = link_of_chunk(address, links=links, chunk_bytes=chunk_bytes)
+    assert isinstance(link, int)
+    return link

@@ -10,7 +10,7 @@ from dysharp.hw.packet import FLIT_BYTES, MAX_FLITS, Cmd, Packet, Status, tx_fli
 from dysharp.model.combine import Combined, arrival_groups, gpu_groups, partial_sums, switch_sums
 from dysharp.model.experts import expert_output, expert_scale
 from dysharp.model.instructions import Instruction, Region, data_flits, target_lists
-from dysharp.model.layout import lay_out, pack_lists
+from dysharp.model.layout import DEFAULT_BASE, lay_out, pack_lists
 from dysharp.model.placement import Placement
 from dysharp.model.policies import (
     Accumulation,
@@ -69,7 +69,7 @@ class Protocol:
         chunk_bytes: int = 128,
         links: int = 1,
         capacity: int | NDArray[np.integer] | None = None,
-        base: int = 1 << 44,
+        base: int = DEFAULT_BASE,
         memory_base: int = 0x10000,
         list_align: int = 2,
     ):
@@ -232,6 +232,23 @@ class Protocol:
             data=data,
             local=local,
         )
+
+    def replicas(self, packet: Packet) -> dict[int, Packet]:
+        """The copies of a source's packet by destination GPU, with pruned lists; tag left 0."""
+        found: dict[int, list[int]] = {}
+        for target in packet.targets:
+            found.setdefault(target >> self.placement.split, []).append(target)
+        return {
+            gpu: Packet.multimem(
+                packet.cmd,
+                maddr=packet.maddr,
+                stage=packet.stage,
+                targets=found[gpu],
+                attr=packet.attr,
+                data=packet.data,
+            )
+            for gpu in sorted(found)
+        }
 
     def packet_flits(self, stage: int) -> int:
         """Flits of all sources' packets of one stage."""

@@ -1,0 +1,279 @@
+"""Flits by link and direction: what a batch must move, whatever the cycle-by-cycle order.
+
+Every flit counts: headers, target lists, requests and answers, on both streams together, since they
+share the link. The busiest link's count is the least number of cycles in which the batch can be
+done (one flit a cycle and direction).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dysharp.hw.errors import UserError
+from dysharp.hw.packet import FLIT_BYTES, Cmd
+from dysharp.model.closed_forms import ideal_rows
+from dysharp.model.instructions import target_lists
+from dysharp.model.layout import DEFAULT_BASE, link_of
+from dysharp.model.placement import Placement
+from dysharp.model.policies import OwnGpu, Policies
+from dysharp.model.routing import Routing
+
+__all__ = [
+    "Scheme",
+    "Direction",
+    "Traffic",
+    "Comparison",
+    "count_traffic",
+    "compare_traffic",
+    "remote_copies",
+]
+
+
+class Scheme(Enum):
+    """How tokens travel."""
+
+    DYSHARP = "dysharp"
+    """MM_ST and collapsed MM_ACK, MM_LDR and reduced MM_RSP."""
+    DEEPEP_NORMAL = "deepep_normal"
+    """Unicast, one copy for each distinct GPU, expert outputs of a GPU added before they return:
+    WR and WR_ACK in both stages."""
+
+
+class Direction(Enum):
+    """A link's two directions, seen from the GPU; the value indexes :attr:`Traffic.flits`."""
+
+    UP = 0
+    """GPU to switch."""
+    DOWN = 1
+    """Switch to GPU."""
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """Flits of one batch.
+
+    Parameters
+    ----------
+    scheme : how tokens travel
+    flits : int64 [stage, direction, GPU, link]; stage 0 Dispatch, 1 Combine
+    by_command : flits over all links and both directions, by command
+    """
+
+    scheme: Scheme
+    flits: NDArray[np.int64]
+    by_command: dict[Cmd, int]
+
+    @property
+    def total(self) -> int:
+        """Flits over all links, directions and stages."""
+        return int(self.flits.sum())
+
+    def limit(self, *, fused: bool = True) -> int:
+        """Least cycles: both stages at once (``fused``), or one after the other."""
+        if fused:
+            return int(self.flits.sum(axis=0).max(initial=0))
+        return self.stage_limit(0) + self.stage_limit(1)
+
+    def stage_limit(self, stage: int) -> int:
+        """Least cycles of one stage alone."""
+        return int(self.flits[stage].max(initial=0))
+
+    def busiest(self, stage: int | None = None) -> tuple[Direction, int, int]:
+        """Direction, GPU and link that set the limit, of one stage or of both at once."""
+        table = self.flits.sum(axis=0) if stage is None else self.flits[stage]
+        direction, gpu, link = np.unravel_index(int(table.argmax()), table.shape)
+        return Direction(int(direction)), int(gpu), int(link)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Fused multimem against DeepEP-normal on one batch, the same treatment of own-GPU targets.
+
+    Parameters
+    ----------
+    deepep_flits, dysharp_flits : over all links and directions
+    saved : part of the flits that multimem does not send
+    deepep_limit, dysharp_limit : least cycles
+    ideal_speedup : ratio of the limits
+    ideal_rows : 2d / (d + 1), counting rows alone
+    remote : d, remote GPUs a token reaches, on average
+    """
+
+    deepep_flits: int
+    dysharp_flits: int
+    saved: float
+    deepep_limit: int
+    dysharp_limit: int
+    ideal_speedup: float
+    ideal_rows: float
+    remote: float
+
+
+def count_traffic(
+    scheme: Scheme,
+    routing: Routing,
+    placement: Placement,
+    *,
+    block_bytes: int,
+    policies: Policies | None = None,
+    chunk_bytes: int = 128,
+    links: int = 1,
+    base: int = DEFAULT_BASE,
+) -> Traffic:
+    """Count the flits of a batch.
+
+    Parameters
+    ----------
+    scheme, routing, placement, policies : what travels. Own-GPU targets go through the switch or
+        stay off the links as the policy says
+    block_bytes : bytes of a token, a multiple of 16
+    chunk_bytes, links : of the hardware
+    base : multimem address of the object. A chunk's link is that of its multimem address, in every
+        scheme
+
+    Raises
+    ------
+    UserError
+        If the block is no multiple of 16 bytes.
+    """
+    policies = policies or Policies()
+    if block_bytes < FLIT_BYTES or block_bytes % FLIT_BYTES:
+        raise UserError(f"Token block must be a multiple of {FLIT_BYTES} bytes, not {block_bytes}")
+    lists = target_lists(routing, placement, policies)
+    entries = _entries(lists, routing, placement, policies)
+    chunks, data = _chunks_by_link(routing, block_bytes, chunk_bytes, links, base)
+    flits = np.zeros((2, 2, placement.gpus, links), np.int64)
+    by_command: dict[Cmd, int] = {}
+
+    def send(
+        cmd: Cmd,
+        stage: int,
+        direction: Direction,
+        extra: NDArray[np.int64],
+        times: NDArray[np.int64],
+        *,
+        carries: bool,
+        at_source: bool,
+    ) -> None:
+        """Add packets of 1 + ``extra`` flits, plus data if it carries any, for each chunk.
+
+        ``times`` [T, G] packets a chunk; those at the source are on its links, others on GPU g's.
+        """
+        for link in range(links):
+            count = times * (1 + extra) * chunks[:, link, None]
+            if carries:
+                count = count + times * data[:, link, None]
+            by_command[cmd] = by_command.get(cmd, 0) + int(count.sum())
+            if at_source:
+                np.add.at(flits[stage, direction.value, :, link], routing.source, count.sum(axis=1))
+            else:
+                flits[stage, direction.value, :, link] += count.sum(axis=0)
+
+    up, down, none = Direction.UP, Direction.DOWN, np.zeros((1, 1), np.int64)
+    copies = (entries > 0).astype(np.int64)
+    if scheme is Scheme.DEEPEP_NORMAL:
+        send(Cmd.WR, 0, up, none, copies, carries=True, at_source=True)
+        send(Cmd.WR, 0, down, none, copies, carries=True, at_source=False)
+        send(Cmd.WR_ACK, 0, up, none, copies, carries=False, at_source=False)
+        send(Cmd.WR_ACK, 0, down, none, copies, carries=False, at_source=True)
+        send(Cmd.WR, 1, up, none, copies, carries=True, at_source=False)
+        send(Cmd.WR, 1, down, none, copies, carries=True, at_source=True)
+        send(Cmd.WR_ACK, 1, up, none, copies, carries=False, at_source=True)
+        send(Cmd.WR_ACK, 1, down, none, copies, carries=False, at_source=False)
+        return Traffic(scheme, flits, by_command)
+    total = entries.sum(axis=1, keepdims=True)
+    one = (total > 0).astype(np.int64)
+    whole, pruned = -(-total // 8), -(-entries // 8)
+    send(Cmd.MM_ST, 0, up, whole, one, carries=True, at_source=True)
+    send(Cmd.MM_ST, 0, down, pruned, copies, carries=True, at_source=False)
+    send(Cmd.MM_ACK, 0, up, none, copies, carries=False, at_source=False)
+    send(Cmd.MM_ACK, 0, down, none, one, carries=False, at_source=True)
+    send(Cmd.MM_LDR, 1, up, whole, one, carries=False, at_source=True)
+    send(Cmd.MM_LDR, 1, down, pruned, copies, carries=False, at_source=False)
+    send(Cmd.MM_RSP, 1, up, none, copies, carries=True, at_source=False)
+    send(Cmd.MM_RSP, 1, down, none, one, carries=True, at_source=True)
+    return Traffic(scheme, flits, by_command)
+
+
+def remote_copies(routing: Routing, placement: Placement, policies: Policies) -> float:
+    """``d`` of a batch: distinct other GPUs a token reaches, on average."""
+    lists = target_lists(routing, placement, policies)
+    away = Policies(duplicate=policies.duplicate, own_gpu=OwnGpu.LOCAL_BYPASS)
+    entries = _entries(lists, routing, placement, away)
+    return float((entries > 0).sum() / max(1, len(entries)))
+
+
+def compare_traffic(
+    routing: Routing,
+    placement: Placement,
+    *,
+    block_bytes: int,
+    policies: Policies | None = None,
+    chunk_bytes: int = 128,
+    links: int = 1,
+) -> Comparison:
+    """Count a batch under both schemes; see :func:`count_traffic`."""
+    policies = policies or Policies()
+    deepep, dysharp = (
+        count_traffic(
+            scheme,
+            routing,
+            placement,
+            block_bytes=block_bytes,
+            policies=policies,
+            chunk_bytes=chunk_bytes,
+            links=links,
+        )
+        for scheme in (Scheme.DEEPEP_NORMAL, Scheme.DYSHARP)
+    )
+    d = remote_copies(routing, placement, policies)
+    return Comparison(
+        deepep_flits=deepep.total,
+        dysharp_flits=dysharp.total,
+        saved=1 - dysharp.total / deepep.total if deepep.total else 0.0,
+        deepep_limit=deepep.limit(),
+        dysharp_limit=dysharp.limit(),
+        ideal_speedup=deepep.limit() / dysharp.limit() if dysharp.limit() else 1.0,
+        ideal_rows=ideal_rows(d),
+        remote=d,
+    )
+
+
+def _entries(
+    lists: NDArray[np.int32], routing: Routing, placement: Placement, policies: Policies
+) -> NDArray[np.int64]:
+    """List entries of each row on each GPU, [T, G], as the links see them."""
+    entries = np.zeros((len(lists), placement.gpus), np.int64)
+    row, k = np.nonzero(lists >= 0)
+    np.add.at(entries, (row, lists[row, k] >> placement.split), 1)
+    if policies.own_gpu is OwnGpu.LOCAL_BYPASS:
+        entries[np.arange(len(lists)), routing.source] = 0
+    return entries
+
+
+def _chunks_by_link(
+    routing: Routing, block_bytes: int, chunk_bytes: int, links: int, base: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Chunks, and DATA flits in them, of each row on each link, both [T, links].
+
+    The link is an xor-fold of the address, so it is the fold of the row's address xor the fold of
+    the chunk's offset, which have no bit in common.
+    """
+    stride = max((block_bytes - 1).bit_length(), chunk_bytes.bit_length() - 1)
+    offsets = range(0, block_bytes, chunk_bytes)
+    number, data = np.zeros(links, np.int64), np.zeros(links, np.int64)
+    for offset in offsets:
+        link = link_of(offset, links=links, chunk_bytes=chunk_bytes)
+        number[link] += 1
+        data[link] += -(-min(chunk_bytes, block_bytes - offset) // FLIT_BYTES)
+    first = np.array(
+        [
+            link_of(base + (int(a) << stride), links=links, chunk_bytes=chunk_bytes)
+            for a in routing.aidx
+        ],
+        np.int64,
+    )
+    pick = np.arange(links) ^ first[:, None]
+    return number[pick], data[pick]
