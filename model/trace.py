@@ -1,0 +1,310 @@
+"""Trace files: one batch with everything that is needed to run and check it again.
+
+A trace is a ``.npz`` file: five arrays and a JSON header (an array of bytes named ``header``) with
+schema version, preset, configuration, model, seed, policies and a sha256 of each array. Reading
+checks all of it. The same arguments write the same bytes.
+"""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dysharp.hw.config import Config, GpuConfig, SwitchConfig
+from dysharp.hw.errors import UserError
+from dysharp.model.experts import telling_weights
+from dysharp.model.models import Model
+from dysharp.model.numerics import f32_to_bf16_array
+from dysharp.model.placement import Placement
+from dysharp.model.policies import Accumulation, PlacementKind, Policies
+from dysharp.model.protocol import ELEMENT_BYTES, Protocol
+from dysharp.model.routing import Routing, generate, load_routing
+from dysharp.model.traffic import Comparison, compare_traffic
+
+__all__ = ["SCHEMA", "Trace", "default_policies", "make_trace", "read_trace", "write_trace"]
+
+SCHEMA = 1
+"""Version of the file's layout; another version is refused."""
+
+ARRAYS = ("topk_idx", "topk_weights", "tokens_per_gpu", "placement", "payload")
+ACCUMULATION = {
+    "arrival": Accumulation.GPU_LIST_THEN_ARRIVAL,
+    "rank": Accumulation.GPU_LIST_THEN_PORT_RANK,
+    "exact": Accumulation.GPU_LIST_THEN_EXACT,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """A batch for one configuration.
+
+    Parameters
+    ----------
+    config, model, seed, policies : what it was made for
+    source : the routing's generator or file, ``payload_kind`` and ``weights_kind`` what was drawn
+    routing, placement : who goes where
+    payload : uint16 [T, hidden], bf16
+    """
+
+    config: Config
+    model: Model
+    seed: int
+    policies: Policies
+    source: str
+    payload_kind: str
+    weights_kind: str
+    routing: Routing
+    placement: Placement
+    payload: NDArray[np.uint16]
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a token's block."""
+        return self.payload.shape[1] * ELEMENT_BYTES
+
+    def arrays(self) -> dict[str, NDArray]:
+        """The arrays of the file."""
+        return {
+            "topk_idx": self.routing.topk_idx,
+            "topk_weights": self.routing.topk_weights,
+            "tokens_per_gpu": np.array(self.routing.tokens, np.int64),
+            "placement": self.placement.table,
+            "payload": self.payload,
+        }
+
+    def header(self) -> dict[str, Any]:
+        """The header of the file."""
+        return {
+            "schema": SCHEMA,
+            "preset": self.config.name,
+            "config": asdict(self.config),
+            "model": asdict(self.model),
+            "seed": self.seed,
+            "policies": self.policies.to_dict(),
+            "routing": self.source,
+            "payload": self.payload_kind,
+            "weights": self.weights_kind,
+            "checksums": {name: _checksum(array) for name, array in self.arrays().items()},
+        }
+
+    def protocol(self, **options) -> Protocol:
+        """The golden model of this batch; options as of :class:`Protocol`."""
+        return Protocol(
+            self.routing,
+            self.payload,
+            self.placement,
+            policies=self.policies,
+            chunk_bytes=self.config.chunk_bytes,
+            links=self.config.links,
+            **options,
+        )
+
+    def traffic(self) -> Comparison:
+        """Flits under DeepEP-normal and DySHARP."""
+        return compare_traffic(
+            self.routing,
+            self.placement,
+            block_bytes=self.block_bytes,
+            policies=self.policies,
+            chunk_bytes=self.config.chunk_bytes,
+            links=self.config.links,
+        )
+
+
+def default_policies(config: Config) -> Policies:
+    """The hardware's own answers, with the order of accumulation that a configuration has."""
+    return Policies(accumulation=ACCUMULATION[config.switch.order])
+
+
+def make_trace(
+    config: Config,
+    model: Model,
+    tokens: int | Sequence[int] | None = None,
+    seed: int = 0,
+    *,
+    routing: str = "auto",
+    phy2log: Any = None,
+    policies: Policies | None = None,
+    payload: str = "normal",
+    weights: str = "gate",
+    hidden: int | None = None,
+    **options,
+) -> Trace:
+    """Make a batch.
+
+    Parameters
+    ----------
+    config, model : hardware and model
+    tokens : tokens of each GPU, one number for all or one each. With a routing file the first so
+        many of each GPU's rows are taken, all if None
+    seed : decides everything that is drawn
+    routing : a generator's name (see :func:`~dysharp.model.routing.generate`) or a ``.npy`` or
+        ``.npz`` file of DeepEP ``topk_idx``
+    phy2log : placement map [gpus * slots] or [gpus, slots]; contiguous if None
+    policies : :func:`default_policies` if None
+    payload : ``normal`` numbers or random ``bits`` (NaN, infinities and subnormals too)
+    weights : the ``gate``'s, or ``telling`` ones, under which results depend on the order of sums
+    hidden : elements of a token if not the model's
+    options : of the generator
+
+    Raises
+    ------
+    UserError
+        For whatever does not fit; the message says what to do.
+    """
+    if hidden is not None:
+        model = replace(model, hidden=hidden)
+    policies = policies or default_policies(config)
+    if phy2log is None:
+        placement = Placement.contiguous(experts=model.experts, gpus=config.gpus)
+    else:
+        placement = Placement.from_phy2log(phy2log, experts=model.experts, gpus=config.gpus)
+    policies = replace(policies, placement=placement.kind)
+    if placement.slots > config.gpu.slots:
+        raise UserError(
+            f"Experts of a GPU must be at most gpu.slots = {config.gpu.slots}, not "
+            f"{placement.slots} ({model.experts} experts of {model.name} on "
+            f"{config.gpus} GPUs)"
+        )
+    per_gpu = None if tokens is None else _per_gpu(tokens, config.gpus)
+    if routing.endswith((".npy", ".npz")):
+        batch = load_routing(routing, experts=model.experts, gpus=config.gpus)
+        batch = batch if per_gpu is None else _head(batch, per_gpu)
+        source = Path(routing).name
+    else:
+        if per_gpu is None:
+            raise UserError("Tokens of each GPU must be given unless the routing is a file")
+        batch = generate(routing, model=model, tokens=per_gpu, seed=seed, **options)
+        source = routing
+    rng = np.random.default_rng([seed, 1])
+    if weights == "telling":
+        batch = replace(batch, topk_weights=telling_weights(rng, batch.topk_idx, model.experts))
+    elif weights != "gate":
+        raise UserError(f"Weights must be gate or telling, not {weights!r}")
+    return Trace(
+        config,
+        model,
+        seed,
+        policies,
+        source,
+        payload,
+        weights,
+        batch,
+        placement,
+        _draw(rng, payload, (len(batch.topk_idx), model.hidden)),
+    )
+
+
+def write_trace(trace: Trace, path: str | Path) -> None:
+    """Write a trace file.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be written.
+    """
+    header = np.frombuffer(json.dumps(trace.header(), sort_keys=True).encode(), np.uint8)
+    arrays: Mapping[str, Any] = {"header": header, **trace.arrays()}
+    try:
+        with open(path, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+    except OSError as error:
+        raise UserError(f"{path}: Trace cannot be written: {error.strerror}") from None
+
+
+def read_trace(path: str | Path) -> Trace:
+    """Read a trace file and check it.
+
+    Raises
+    ------
+    UserError
+        If it is unreadable, of another schema, incomplete, or an array is not what it was.
+    """
+    try:
+        return _read_trace(path)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _read_trace(path: str | Path) -> Trace:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(arrays.pop("header").tobytes())
+    except FileNotFoundError:
+        raise UserError("Trace must exist") from None
+    except KeyError:
+        raise UserError("Trace must have a header") from None
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise UserError(f"Trace must be a readable .npz with a JSON header: {error}") from None
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+        found = header.get("schema") if isinstance(header, dict) else None
+        raise UserError(f"Trace schema must be {SCHEMA}, not {found!r}; make the trace again")
+    for name in ARRAYS:
+        if name not in arrays:
+            raise UserError(f"Trace must hold the array {name}")
+        if _checksum(arrays[name]) != header.get("checksums", {}).get(name):
+            raise UserError(
+                f"Trace array {name} must have the checksum of its header; the file "
+                f"is damaged or was changed"
+            )
+    try:
+        config = dict(header["config"])
+        config = Config(
+            **{
+                **config,
+                "switch": SwitchConfig(**config["switch"]),
+                "gpu": GpuConfig(**config["gpu"]),
+            }
+        )
+        model = Model(**{**header["model"], "aliases": tuple(header["model"]["aliases"])})
+        policies = Policies.from_dict(header["policies"])
+        names = header["routing"], header["payload"], header["weights"]
+        seed = int(header["seed"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"Trace header must be complete: {error}") from None
+    routing = Routing(
+        arrays["topk_idx"],
+        arrays["topk_weights"],
+        tuple(arrays["tokens_per_gpu"].tolist()),
+        model.experts,
+    )
+    placement = Placement(arrays["placement"], model.experts, PlacementKind(policies.placement))
+    return Trace(config, model, seed, policies, *names, routing, placement, arrays["payload"])
+
+
+def _checksum(array: NDArray) -> str:
+    """sha256 of type, shape and content."""
+    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    text = f"{little.dtype.str}{list(little.shape)}".encode()
+    return hashlib.sha256(text + little.tobytes()).hexdigest()
+
+
+def _per_gpu(tokens: int | Sequence[int], gpus: int) -> tuple[int, ...]:
+    table = (tokens,) * gpus if isinstance(tokens, int) else tuple(tokens)
+    if len(table) != gpus or min(table) < 0:
+        raise UserError(f"Tokens must be 0 or more for each of {gpus} GPUs, not {tokens}")
+    return table
+
+
+def _head(batch: Routing, tokens: tuple[int, ...]) -> Routing:
+    """The first rows of each GPU, at most ``tokens`` of them."""
+    first = np.cumsum([0, *batch.tokens[:-1]])
+    token = np.arange(len(batch.topk_idx)) - first[batch.source]
+    keep = token < np.array(tokens)[batch.source]
+    counts = tuple(min(have, want) for have, want in zip(batch.tokens, tokens, strict=True))
+    return Routing(batch.topk_idx[keep], batch.topk_weights[keep], counts, batch.experts)
+
+
+def _draw(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> NDArray[np.uint16]:
+    if kind == "bits":
+        return rng.integers(0, 1 << 16, shape, np.uint16)
+    if kind == "normal":
+        return f32_to_bf16_array(rng.standard_normal(shape, np.float32))
+    raise UserError(f"Payload must be normal or bits, not {kind!r}")
