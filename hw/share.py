@@ -11,12 +11,12 @@ constructor parameter that its hardware depends on. What differs from instance t
 a port's number, is an input that the parent ties.
 """
 
-from contextvars import ContextVar
 import re
+from contextvars import ContextVar
+from typing import Any
 
-from amaranth.back import rtlil
-from amaranth.hdl import ClockSignal, Elaboratable, Fragment, Instance, ResetSignal, Value
-from amaranth.hdl import _ir
+from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]
+from amaranth.hdl import ClockSignal, Elaboratable, Fragment, Instance, ResetSignal, Value, _ir
 from amaranth.lib import wiring
 
 __all__ = ["ModuleLibrary", "place", "ports_of"]
@@ -26,8 +26,10 @@ _open_library: "ContextVar[ModuleLibrary | None]" = ContextVar("module library",
 
 def ports_of(component: wiring.Component) -> dict[str, tuple[Value, wiring.Flow]]:
     """Ports of a component by flattened name, each with its value and direction."""
-    return {"__".join(map(str, path)): (Value.cast(value), member.flow)
-            for path, member, value in component.signature.flatten(component)}
+    return {
+        "__".join(map(str, path)): (Value.cast(value), member.flow)
+        for path, member, value in component.signature.flatten(component)
+    }
 
 
 class ModuleLibrary:
@@ -52,8 +54,9 @@ class ModuleLibrary:
     def __exit__(self, *exc_info):
         _open_library.reset(self._token)
 
-    def define(self, component: Elaboratable, name: str,
-               ports: dict[str, tuple[Value, wiring.Flow]]) -> None:
+    def define(
+        self, component: Elaboratable, name: str, ports: dict[str, tuple[Value, wiring.Flow]]
+    ) -> None:
         """Elaborate ``component`` as module ``name`` with the given ports."""
         text = _module_text(component, name, ports)
         self._clocked[name] = re.search(r"^  wire.* input \d+\s+\\clk$", text, re.M) is not None
@@ -61,25 +64,29 @@ class ModuleLibrary:
 
     def instance(self, component: wiring.Component) -> Instance:
         """An instance of ``component``'s module, connected to its own ports."""
-        name = component.module_name
+        name = component.module_name  # pyright: ignore[reportAttributeAccessIssue]
         ports = ports_of(component)
         shape = {port: (len(value), flow) for port, (value, flow) in ports.items()}
         if name not in self._ports:
             self._ports[name] = shape
             self.define(component, name, ports)
         elif self._ports[name] == shape:
-            component._MustUse__used = True  # its module stands already: not to be elaborated
+            vars(component)["_MustUse__used"] = True  # its module stands already
         else:
-            raise ValueError(f"Module name must tell {type(component).__qualname__}s with "
-                             f"different ports apart, not {name!r} for both")
-        links = {("i_" if flow == wiring.In else "o_") + port: value
-                 for port, (value, flow) in ports.items()}
+            raise ValueError(
+                f"Module name must tell {type(component).__qualname__}s with "
+                f"different ports apart, not {name!r} for both"
+            )
+        links = {
+            ("i_" if flow == wiring.In else "o_") + port: value
+            for port, (value, flow) in ports.items()
+        }
         if self._clocked[name]:
             links |= {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
         return Instance(name, **links)
 
 
-def place(component: wiring.Component) -> Elaboratable:
+def place(component: wiring.Component) -> Any:
     """The submodule to add for ``component``: an instance of a shared module, or itself.
 
     Parameters
@@ -90,11 +97,16 @@ def place(component: wiring.Component) -> Elaboratable:
     return component if library is None else library.instance(component)
 
 
-def _module_text(component: Elaboratable, name: str,
-                 ports: dict[str, tuple[Value, wiring.Flow]]) -> str:
+def _module_text(
+    component: Elaboratable, name: str, ports: dict[str, tuple[Value, wiring.Flow]]
+) -> str:
     ways = {wiring.In: _ir.PortDirection.Input, wiring.Out: _ir.PortDirection.Output}
     directed = {port: (value, ways[flow]) for port, (value, flow) in ports.items()}
     text, _ = rtlil.convert_fragment(Fragment.get(component, None), directed, name, emit_src=False)
     text = text.replace("attribute \\top 1\n", "")
-    return re.sub(r"^(module|  cell) (\\[\w.$]+)",
-                  lambda match: f"{match[1]} {match[2].replace('.', '__')}", text, flags=re.M)
+    return re.sub(
+        r"^(module|  cell) (\\[\w.$]+)",
+        lambda match: f"{match[1]} {match[2].replace('.', '__')}",
+        text,
+        flags=re.M,
+    )

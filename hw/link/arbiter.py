@@ -16,13 +16,14 @@ class RoundRobin(Component):
     Parameters
     ----------
     count : requesters, at least 1
-
-    Members
-    -------
-    request : In, a bit a requester
-    advance : In, the grant of this cycle was used
-    grant : Out, one-hot; zero if nobody asks
     """
+
+    request: Signal
+    """In, a bit a requester."""
+    advance: Signal
+    """In, the grant of this cycle was used."""
+    grant: Signal
+    """Out, one-hot; zero if nobody asks."""
 
     def __init__(self, *, count: int):
         if count < 1:
@@ -51,4 +52,4 @@ class RoundRobin(Component):
 
 
 def _lowest(bits):
-    return (bits & -bits)[:len(bits)]
+    return (bits & -bits)[: len(bits)]

@@ -26,23 +26,26 @@ class Fifo(Component):
     ----------
     shape : shape of a word
     depth : words, at least 2
-
-    Members
-    -------
-    i : In(stream)
-    o : Out(stream)
-    level : Out, words held, 0 to ``depth``
     """
+
+    i: stream.Interface
+    """In, stream."""
+    o: stream.Interface
+    """Out, stream."""
+    level: Signal
+    """Out, words held, 0 to ``depth``."""
 
     def __init__(self, *, shape: ShapeLike, depth: int):
         if depth < 2:
             raise ValueError(f"Depth must be at least 2, not {depth!r}")
         self.shape, self.depth = shape, depth
-        super().__init__({
-            "i": In(stream.Signature(shape)),
-            "o": Out(stream.Signature(shape)),
-            "level": Out(range(depth + 1)),
-        })
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "level": Out(range(depth + 1)),
+            }
+        )
 
     @property
     def module_name(self) -> str:
@@ -94,12 +97,12 @@ class Skid(Component):
     Parameters
     ----------
     shape : shape of a word
-
-    Members
-    -------
-    i : In(stream)
-    o : Out(stream)
     """
+
+    i: stream.Interface
+    """In, stream."""
+    o: stream.Interface
+    """Out, stream."""
 
     def __init__(self, *, shape: ShapeLike):
         self.shape = shape

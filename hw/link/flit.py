@@ -16,6 +16,7 @@ class Flit(data.Struct):
     last : the packet's last flit (AXI4-Stream ``tlast``)
     poison : the packet's content is not to be trusted (``tuser``); counts on the last flit only
     """
+
     data: FLIT_BITS
     last: 1
     poison: 1
