@@ -54,7 +54,7 @@ def test_stalls_change_no_result(stalls):
 
 
 def test_any_bits_come_through():
-    """NaN, infinities and subnormals in the payload, weights under which the order of sums shows."""
+    """NaN, infinities and subnormals; weights under which the order of sums shows."""
     check(
         "tiny", "gpt-oss-120b", tokens=4, seed=4, hidden=REDUCED, payload="bits", weights="telling"
     )
