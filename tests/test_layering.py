@@ -14,7 +14,14 @@ TOP = ("hw", "model", "sim_tb", "synth")
 # What each package may import of ours: a package whole, or single modules of it.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "hw": ("dysharp.hw",),
-    "model": ("dysharp.model", "dysharp.hw.packet", "dysharp.hw.config", "dysharp.hw.errors"),
+    "model": (
+        "dysharp.model",
+        "dysharp.hw.packet",
+        "dysharp.hw.config",
+        "dysharp.hw.errors",
+        "dysharp.hw.register_map",
+        "dysharp.hw.registers",
+    ),
     "sim_tb": ("dysharp.sim_tb", "dysharp.hw", "dysharp.model"),
     "synth": ("dysharp.synth", "dysharp.hw.generate", "dysharp.hw.config", "dysharp.hw.errors"),
 }
