@@ -1,4 +1,4 @@
-"""What the sources are told to do: target lists, instructions, DATA flits; and memory regions."""
+"""What the sources are told to do: target lists, instructions, DATA flits."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from dysharp.model.policies import DuplicateId, Policies
 from dysharp.model.routing import Routing
 from dysharp.model.slots import first_places
 
-__all__ = ["Instruction", "Region", "target_lists", "data_flits"]
+__all__ = ["Instruction", "target_lists", "data_flits"]
 
 
 @dataclass(frozen=True)
@@ -40,22 +40,6 @@ class Instruction:
     list_address: int
     targets: tuple[int, ...]
     flits: int
-
-
-@dataclass(frozen=True, eq=False)
-class Region:
-    """Expected bytes of one part of a GPU's memory.
-
-    Parameters
-    ----------
-    name : what stands there
-    address : of the first byte
-    data : uint8 [n]
-    """
-
-    name: str
-    address: int
-    data: NDArray[np.uint8]
 
 
 def target_lists(routing: Routing, placement: Placement, policies: Policies) -> NDArray[np.int32]:

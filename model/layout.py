@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysharp.hw.errors import UserError
-from dysharp.hw.packet import FLIT_BYTES, NO_TARGET, link_of_chunk
+from dysharp.hw.packet import FLIT_BYTES, link_of_chunk
 
-__all__ = ["AL_VALID", "DEFAULT_BASE", "ObjectLayout", "lay_out", "link_of", "pack_lists"]
+__all__ = ["AL_VALID", "DEFAULT_BASE", "ObjectLayout", "lay_out", "link_of"]
 
 AL_VALID = 1 << 31
 """Valid bit of an AL table entry; the rest is the layout index."""
@@ -170,13 +170,6 @@ def lay_out(
 
 def _page(address: int) -> int:
     return -(-address // PAGE) * PAGE
-
-
-def pack_lists(lists: NDArray[np.int32], layout: ObjectLayout) -> NDArray[np.uint8]:
-    """Bytes at ``list_base``: the lists of one GPU's tokens, 0xFFFF for no target and padding."""
-    packed = np.full((len(lists), layout.list_stride // 2), NO_TARGET, "<u2")
-    packed[:, : lists.shape[1]] = np.where(lists < 0, NO_TARGET, lists)
-    return packed.view(np.uint8).ravel()
 
 
 def link_of(address: int, *, links: int, chunk_bytes: int) -> int:

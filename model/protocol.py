@@ -9,8 +9,8 @@ from dysharp.hw.errors import UserError
 from dysharp.hw.packet import FLIT_BYTES, MAX_FLITS, Cmd, Packet, Status, tx_flits
 from dysharp.model.combine import Combined, arrival_groups, gpu_groups, partial_sums, switch_sums
 from dysharp.model.experts import expert_output, expert_scale
-from dysharp.model.instructions import Instruction, Region, data_flits, target_lists
-from dysharp.model.layout import DEFAULT_BASE, lay_out, pack_lists
+from dysharp.model.instructions import Instruction, data_flits, target_lists
+from dysharp.model.layout import DEFAULT_BASE, lay_out
 from dysharp.model.placement import Placement
 from dysharp.model.policies import (
     Accumulation,
@@ -169,13 +169,6 @@ class Protocol:
 
     # What the sources send.
 
-    def list_region(self, gpu: int) -> Region:
-        """The target lists in the memory of a source GPU."""
-        layout = self.layouts[gpu]
-        return Region(
-            "lists", layout.list_base, pack_lists(self.lists[self.routing.source == gpu], layout)
-        )
-
     def instructions(self, gpu: int, stage: int) -> list[Instruction]:
         """A source GPU's instructions of one stage: its tokens in order, each chunk by chunk."""
         layout, found = self.layouts[gpu], []
@@ -233,23 +226,6 @@ class Protocol:
             local=local,
         )
 
-    def replicas(self, packet: Packet) -> dict[int, Packet]:
-        """The copies of a source's packet by destination GPU, with pruned lists; tag left 0."""
-        found: dict[int, list[int]] = {}
-        for target in packet.targets:
-            found.setdefault(target >> self.placement.split, []).append(target)
-        return {
-            gpu: Packet.multimem(
-                packet.cmd,
-                maddr=packet.maddr,
-                stage=packet.stage,
-                targets=found[gpu],
-                attr=packet.attr,
-                data=packet.data,
-            )
-            for gpu in sorted(found)
-        }
-
     def packet_flits(self, stage: int) -> int:
         """Flits of all sources' packets of one stage."""
         counts = self.counts[self.counts > 0]
@@ -304,23 +280,6 @@ class Protocol:
     def al_table(self, slots: SlotTable, gpu: int) -> NDArray[np.uint32]:
         """A GPU's AL table after Dispatch, uint32 [slots, rows]."""
         return slots.al_table(self.lists, self.routing.aidx, self.layouts[gpu])
-
-    def regions(self, slots: SlotTable, gpu: int, *, fill: int = 0xFFFF) -> list[Region]:
-        """Everything in a GPU's memory after Dispatch and the experts; unwritten bytes: fill."""
-        layout = self.layouts[gpu]
-        parts = (
-            ("al_table", layout.al_base, self.al_table(slots, gpu).astype("<u4")),
-            ("dispatch", layout.vbase[0], self.dispatched(slots, gpu, fill=fill)),
-            ("combine", layout.vbase[1], self.expert_rows(slots, gpu, fill=fill)),
-        )
-        return [self.list_region(gpu)] + [
-            Region(
-                name,
-                address,
-                np.frombuffer(data.astype(data.dtype.newbyteorder("<")).tobytes(), np.uint8),
-            )
-            for name, address, data in parts
-        ]
 
     # What comes back.
 

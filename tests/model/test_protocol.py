@@ -1,5 +1,6 @@
 """The golden model against a slow one written from the rules, and its speed."""
 
+import itertools
 import time
 from typing import Any
 
@@ -8,9 +9,11 @@ import pytest
 
 from dysharp.hw.errors import UserError
 from dysharp.hw.packet import Cmd, Packet
+from dysharp.model.answers import Answers, replicas
 from dysharp.model.combine import ArrivalMismatch
 from dysharp.model.experts import expert_output, expert_output_scalar, expert_scale, telling_weights
 from dysharp.model.layout import AL_VALID
+from dysharp.model.memory import memory_after, memory_before
 from dysharp.model.models import get_model
 from dysharp.model.numerics import F32, f32_to_bf16_array, multiply, reduce_list
 from dysharp.model.placement import Placement
@@ -64,7 +67,7 @@ def memories(protocol: Protocol, slots, fill=0xFF) -> list[dict[int, int]]:
     found = []
     for gpu in range(protocol.placement.gpus):
         memory: dict[int, int] = {}
-        for region in protocol.regions(slots, gpu, fill=fill << 8 | fill):
+        for region in memory_after(protocol, slots, gpu, fill=fill << 8 | fill):
             for k, byte in enumerate(region.data.tolist()):
                 assert region.address + k not in memory, "regions overlap"
                 memory[region.address + k] = byte
@@ -146,6 +149,53 @@ def test_answers():
     results = protocol.combine(slots)
     assert not results.status.any() and not results.values[0].any()
     assert "row 1: GPU 0 AIdx 1 targets (GPU.slot) [1.0 1.0" in protocol.describe(1)
+
+
+def test_answers_add_up():
+    """The source's answer is the sum of the GPUs': counts, statuses, and data by ascending rank."""
+    for options in ({}, {"capacity": 2, "policies": DROP}):
+        protocol = batch(**options)
+        slots = protocol.token_order()
+        answers = Answers(protocol, slots, protocol.combine(slots))
+        seen = set()
+        for gpu, stage in itertools.product(range(4), range(2)):
+            for instruction in protocol.instructions(gpu, stage):
+                packet = protocol.packet(instruction)
+                whole = answers.source(instruction, port=gpu, local=9)
+                if packet is None or whole is None:
+                    assert packet is whole is None
+                    continue
+                parts = [
+                    answers.gpu(instruction, g) for g in replicas(packet, protocol.placement.split)
+                ]
+                assert sum(p.count for p in parts if p) == whole.count == packet.count
+                assert (whole.maddr, whole.tag_port, whole.tag_local) == (packet.maddr, gpu, 9)
+                failed = [p.status for p in parts if p and p.cmd is Cmd.ERR]
+                assert (whole.cmd is Cmd.ERR) == bool(failed)
+                seen.add(whole.cmd)
+                if failed:
+                    assert whole.status in failed and not whole.data
+                elif stage:
+                    assert len(whole.data) == instruction.flits
+                    flits = zip(*(p.data for p in parts if p), strict=True)
+                    for flit, column in zip(whole.data, flits, strict=True):
+                        assert flit == sum(
+                            reduce_list([v >> 16 * k & 0xFFFF for v in column]) << 16 * k
+                            for k in range(8)
+                        )
+                absent = set(range(4)) - set(replicas(packet, protocol.placement.split))
+                assert all(answers.gpu(instruction, g) is None for g in absent)
+        assert seen == {Cmd.MM_ACK, Cmd.MM_RSP} | ({Cmd.ERR} if options else set())
+
+
+def test_memory_before():
+    protocol = batch()
+    slots = protocol.token_order()
+    for gpu in range(4):
+        before, after = memory_before(protocol, gpu), memory_after(protocol, slots, gpu)
+        for was, is_ in zip(before, after, strict=True):
+            assert (was.name, was.address, len(was.data)) == (is_.name, is_.address, len(is_.data))
+        assert np.array_equal(before[0].data, after[0].data) and not before[1].data.any()
 
 
 def test_duplicate_policies():
@@ -364,5 +414,5 @@ def test_deepseek_v3_is_quick(policies):
     log = arrival_log(protocol) if policies is ARRIVAL else None
     protocol.combine(slots, log=log)
     for gpu in range(8):
-        protocol.regions(slots, gpu)
+        memory_after(protocol, slots, gpu)
     assert time.process_time() - start < 2

@@ -5,6 +5,7 @@ import pytest
 
 from dysharp.hw.errors import UserError
 from dysharp.hw.packet import Cmd, Packet
+from dysharp.model.answers import replicas
 from dysharp.model.closed_forms import (
     deepep_flits,
     distinct_gpus,
@@ -131,7 +132,7 @@ def test_counts_are_those_of_the_packets(links, chunk_bytes, duplicate):
             answer = Packet.multimem(cmd, maddr=packet.maddr, stage=packet.stage, data=data)
             put(packet, Direction.UP, gpu)
             put(answer, Direction.DOWN, gpu)
-            for replica in protocol.replicas(packet).items():
+            for replica in replicas(packet, protocol.placement.split).items():
                 put(replica[1], Direction.DOWN, replica[0])
                 put(answer, Direction.UP, replica[0])
     traffic = count_traffic(
