@@ -1,4 +1,4 @@
-"""What the sources are told to do: target lists, instructions, DATA flits."""
+"""What the sources are told to do: target lists, instructions, DATA flits; and regions of memory."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysharp.hw.errors import UserError
-from dysharp.hw.packet import FLIT_BYTES, Cmd
+from dysharp.hw.packet import FLIT_BYTES, NO_TARGET, Cmd
+from dysharp.model.layout import ObjectLayout
 from dysharp.model.placement import Placement
 from dysharp.model.policies import DuplicateId, Policies
 from dysharp.model.routing import Routing
 from dysharp.model.slots import first_places
 
-__all__ = ["Instruction", "target_lists", "data_flits"]
+__all__ = ["Instruction", "Region", "pack_lists", "target_lists", "data_flits"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,35 @@ class Instruction:
     list_address: int
     targets: tuple[int, ...]
     flits: int
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Expected bytes of one part of a GPU's memory.
+
+    Parameters
+    ----------
+    name : what stands there
+    address : of the first byte
+    data : uint8 [n]
+    """
+
+    name: str
+    address: int
+    data: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, name: str, address: int, array: NDArray) -> "Region":
+        """The bytes of an array as they stand in memory, little-endian."""
+        little = array.astype(array.dtype.newbyteorder("<"))
+        return cls(name, address, np.frombuffer(little.tobytes(), np.uint8))
+
+
+def pack_lists(lists: NDArray[np.int32], layout: ObjectLayout) -> NDArray[np.uint8]:
+    """Bytes at ``list_base``: the lists of one GPU's tokens, 0xFFFF for no target and padding."""
+    packed = np.full((len(lists), layout.list_stride // 2), NO_TARGET, "<u2")
+    packed[:, : lists.shape[1]] = np.where(lists < 0, NO_TARGET, lists)
+    return packed.view(np.uint8).ravel()
 
 
 def target_lists(routing: Routing, placement: Placement, policies: Policies) -> NDArray[np.int32]:

@@ -9,7 +9,7 @@ from dysharp.hw.errors import UserError
 from dysharp.hw.packet import FLIT_BYTES, MAX_FLITS, Cmd, Packet, Status, tx_flits
 from dysharp.model.combine import Combined, arrival_groups, gpu_groups, partial_sums, switch_sums
 from dysharp.model.experts import expert_output, expert_scale
-from dysharp.model.instructions import Instruction, data_flits, target_lists
+from dysharp.model.instructions import Instruction, Region, data_flits, pack_lists, target_lists
 from dysharp.model.layout import DEFAULT_BASE, lay_out
 from dysharp.model.placement import Placement
 from dysharp.model.policies import (
@@ -169,6 +169,12 @@ class Protocol:
 
     # What the sources send.
 
+    def list_region(self, gpu: int) -> Region:
+        """The target lists in the memory of a source GPU."""
+        layout = self.layouts[gpu]
+        lists = self.lists[self.routing.source == gpu]
+        return Region("lists", layout.list_base, pack_lists(lists, layout))
+
     def instructions(self, gpu: int, stage: int) -> list[Instruction]:
         """A source GPU's instructions of one stage: its tokens in order, each chunk by chunk."""
         layout, found = self.layouts[gpu], []
@@ -280,6 +286,28 @@ class Protocol:
     def al_table(self, slots: SlotTable, gpu: int) -> NDArray[np.uint32]:
         """A GPU's AL table after Dispatch, uint32 [slots, rows]."""
         return slots.al_table(self.lists, self.routing.aidx, self.layouts[gpu])
+
+    def regions(self, slots: SlotTable | None, gpu: int, *, fill: int = 0xFFFF) -> list[Region]:
+        """A GPU's whole memory after Dispatch and the experts; before Dispatch if ``slots`` is None.
+
+        ``fill`` is in each element that nothing was written to; the default is a NaN, so that a row
+        which is read too early shows in the result.
+        """
+        layout = self.layouts[gpu]
+        if slots is None:
+            table = np.zeros((layout.slots, layout.rows), np.uint32)
+            dispatch = np.full((layout.memory_rows, self.hidden), fill, np.uint16)
+            combine = dispatch
+        else:
+            table = self.al_table(slots, gpu)
+            dispatch = self.dispatched(slots, gpu, fill=fill)
+            combine = self.expert_rows(slots, gpu, fill=fill)
+        return [
+            self.list_region(gpu),
+            Region.of("al_table", layout.al_base, table),
+            Region.of("dispatch", layout.vbase[0], dispatch),
+            Region.of("combine", layout.vbase[1], combine),
+        ]
 
     # What comes back.
 

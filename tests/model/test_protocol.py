@@ -13,7 +13,6 @@ from dysharp.model.answers import Answers, replicas
 from dysharp.model.combine import ArrivalMismatch
 from dysharp.model.experts import expert_output, expert_output_scalar, expert_scale, telling_weights
 from dysharp.model.layout import AL_VALID
-from dysharp.model.memory import memory_after, memory_before
 from dysharp.model.models import get_model
 from dysharp.model.numerics import F32, f32_to_bf16_array, multiply, reduce_list
 from dysharp.model.placement import Placement
@@ -67,7 +66,7 @@ def memories(protocol: Protocol, slots, fill=0xFF) -> list[dict[int, int]]:
     found = []
     for gpu in range(protocol.placement.gpus):
         memory: dict[int, int] = {}
-        for region in memory_after(protocol, slots, gpu, fill=fill << 8 | fill):
+        for region in protocol.regions(slots, gpu, fill=fill << 8 | fill):
             for k, byte in enumerate(region.data.tolist()):
                 assert region.address + k not in memory, "regions overlap"
                 memory[region.address + k] = byte
@@ -192,7 +191,7 @@ def test_memory_before():
     protocol = batch()
     slots = protocol.token_order()
     for gpu in range(4):
-        before, after = memory_before(protocol, gpu), memory_after(protocol, slots, gpu)
+        before, after = protocol.regions(None, gpu), protocol.regions(slots, gpu)
         for was, is_ in zip(before, after, strict=True):
             assert (was.name, was.address, len(was.data)) == (is_.name, is_.address, len(is_.data))
         assert np.array_equal(before[0].data, after[0].data) and not before[1].data.any()
@@ -414,5 +413,5 @@ def test_deepseek_v3_is_quick(policies):
     log = arrival_log(protocol) if policies is ARRIVAL else None
     protocol.combine(slots, log=log)
     for gpu in range(8):
-        memory_after(protocol, slots, gpu)
+        protocol.regions(slots, gpu)
     assert time.process_time() - start < 2
