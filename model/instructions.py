@@ -1,4 +1,4 @@
-"""What the sources are told to do: target lists, instructions, DATA flits; and regions of memory."""
+"""What the sources are told to do: target lists, instructions, DATA flits; memory regions."""
 
 from dataclasses import dataclass
 

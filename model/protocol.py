@@ -288,7 +288,7 @@ class Protocol:
         return slots.al_table(self.lists, self.routing.aidx, self.layouts[gpu])
 
     def regions(self, slots: SlotTable | None, gpu: int, *, fill: int = 0xFFFF) -> list[Region]:
-        """A GPU's whole memory after Dispatch and the experts; before Dispatch if ``slots`` is None.
+        """A GPU's whole memory after Dispatch and the experts; before them if ``slots`` is None.
 
         ``fill`` is in each element that nothing was written to; the default is a NaN, so that a row
         which is read too early shows in the result.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dysharp.hw.config import Config, GpuConfig, SwitchConfig
 from dysharp.hw.errors import UserError
 from dysharp.model.experts import telling_weights
-from dysharp.model.models import Model
+from dysharp.model.models import Model, get_model
 from dysharp.model.numerics import f32_to_bf16_array
 from dysharp.model.placement import Placement
 from dysharp.model.policies import Accumulation, PlacementKind, Policies
@@ -68,6 +68,23 @@ class Trace:
         """Bytes of a token's block."""
         return self.payload.shape[1] * ELEMENT_BYTES
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of all GPUs."""
+        return len(self.payload)
+
+    @property
+    def packets(self) -> int:
+        """Packets that the sources send in Dispatch and Combine."""
+        protocol = self.protocol()
+        return 2 * protocol.chunks * int((protocol.counts > 0).sum())
+
+    @property
+    def flits(self) -> int:
+        """Flits of those packets."""
+        protocol = self.protocol()
+        return protocol.packet_flits(0) + protocol.packet_flits(1)
+
     def arrays(self) -> dict[str, NDArray]:
         """The arrays of the file."""
         return {
@@ -105,6 +122,11 @@ class Trace:
             **options,
         )
 
+    def save(self, path: str | Path) -> Path:
+        """Write the file (see :func:`write_trace`); its path."""
+        write_trace(self, path)
+        return Path(path)
+
     def traffic(self) -> Comparison:
         """Flits under DeepEP-normal and DySHARP."""
         return compare_traffic(
@@ -124,7 +146,7 @@ def default_policies(config: Config) -> Policies:
 
 def make_trace(
     config: Config,
-    model: Model,
+    model: Model | str,
     tokens: int | Sequence[int] | None = None,
     seed: int = 0,
     *,
@@ -140,7 +162,7 @@ def make_trace(
 
     Parameters
     ----------
-    config, model : hardware and model
+    config, model : hardware, and model or its name
     tokens : tokens of each GPU, one number for all or one each. With a routing file the first so
         many of each GPU's rows are taken, all if None
     seed : decides everything that is drawn
@@ -158,6 +180,8 @@ def make_trace(
     UserError
         For whatever does not fit; the message says what to do.
     """
+    if isinstance(model, str):
+        model = get_model(model)
     if hidden is not None:
         model = replace(model, hidden=hidden)
     policies = policies or default_policies(config)

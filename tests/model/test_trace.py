@@ -37,8 +37,16 @@ def test_there_and_back(tmp_path):
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     other = make_trace(NVL8, DSV3, 3, 6, hidden=64, payload="bits")
     assert other.header()["checksums"]["payload"] != trace.header()["checksums"]["payload"]
-    first, second = (t.protocol() for t in (trace, again))
-    assert first.packet_flits(0) == second.packet_flits(0)
+
+
+def test_figures_and_saving(tmp_path):
+    """Of 24 tokens, each sends one chunk of 8 flits: a header and a TX flit twice, data once."""
+    trace = make_trace(NVL8, "deepseek-v3", 3, hidden=64)
+    assert (trace.tokens, trace.packets, trace.flits) == (24, 48, 24 * (10 + 2))
+    path = trace.save(tmp_path / "t.npz")
+    assert read_trace(path).header() == trace.header()
+    with pytest.raises(UserError, match="did you mean DeepSeek-V3"):
+        make_trace(NVL8, "deepseek", 3)
 
 
 def test_policies_follow_the_configuration():
