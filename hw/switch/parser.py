@@ -22,7 +22,15 @@ from dysharp.hw.packet import (
 from dysharp.hw.share import place
 from dysharp.hw.switch.error_answer import ErrorAnswer, Fault
 
-__all__ = ["FlitKind", "ParsedFlit", "Parser", "ParserEvents", "list_flits", "parser_block"]
+__all__ = [
+    "FlitKind",
+    "ParsedFlit",
+    "Parser",
+    "ParserEvents",
+    "list_flits",
+    "parser_block",
+    "response_parser_block",
+]
 
 
 class FlitKind(enum.Enum, shape=3):
@@ -319,3 +327,8 @@ def _without_link_fields(m: Module, header) -> Value:
 def parser_block(config: Config) -> Parser:
     """The parser of a port's requests, as a block of its own."""
     return Parser(responses=False, chunk_bytes=config.chunk_bytes)
+
+
+def response_parser_block(config: Config) -> Parser:
+    """The parser of a port's responses, as a block of its own."""
+    return Parser(responses=True, chunk_bytes=config.chunk_bytes)
