@@ -10,7 +10,7 @@ from dysharp.hw.link.flit import Flit, FlitStream
 from dysharp.hw.packet import MAX_FLITS, Header
 from dysharp.hw.share import place
 
-__all__ = ["MIN_QUEUE_DEPTH", "Broadcast", "Lane", "Contribution", "QueueReader", "Column"]
+__all__ = ["MIN_QUEUE_DEPTH", "Broadcast", "Lane", "Lanes", "Contribution", "QueueReader", "Column"]
 
 MIN_QUEUE_DEPTH = MAX_FLITS + 1
 """The longest packet, and the one flit that may be on its way while room is judged."""
@@ -51,6 +51,9 @@ Lane = Signature(
     }
 )
 """One output's share of a :func:`Broadcast`, as the ingress sees it."""
+
+Lanes = Signature({"req": Out(Lane), "rsp": Out(Lane)})
+"""Both classes of one input."""
 
 
 class Contribution(data.Struct):
@@ -161,7 +164,7 @@ class Column(Component):
 
     Members
     -------
-    inputs : In(array of {req, rsp: :data:`Lane`})
+    inputs : In(array of :data:`Lanes`)
     request : Out(stream), packets for the link's request class
     response : Out(stream), unicast responses for the link's response class
     contribution : Out(stream of :class:`Contribution`), for the reduction unit
@@ -175,7 +178,7 @@ class Column(Component):
         self.ports, self.queue_depth = ports, queue_depth
         super().__init__(
             {
-                "inputs": In(Signature({"req": Out(Lane), "rsp": Out(Lane)})).array(ports),
+                "inputs": In(Lanes).array(ports),
                 "request": Out(FlitStream),
                 "response": Out(FlitStream),
                 "contribution": Out(stream.Signature(Contribution)),

@@ -1,0 +1,145 @@
+"""All that stands between the crossbar and one port's transmit side."""
+
+from typing import Any
+
+from amaranth import Module
+from amaranth.lib import stream
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
+
+from dysharp.hw.config import Config
+from dysharp.hw.link.flit import FlitStream
+from dysharp.hw.link.link_mux import LinkMux
+from dysharp.hw.share import place
+from dysharp.hw.switch.crosspoint import Column, Lanes, QueueReader
+from dysharp.hw.switch.error_answer import Fault
+from dysharp.hw.switch.prune import Prune
+from dysharp.hw.switch.reduction import LogEntry, ReductionEvents, ReductionUnit
+from dysharp.hw.switch.session import SessionId, session_stream
+
+__all__ = ["Egress", "egress_block"]
+
+
+class Egress(Component):
+    """Queues, pruning, reduction and link of one output.
+
+    Requests are pruned to the list of the GPU here and go to the link. Unicast responses, answers
+    of the reduction unit and error answers of this port share the link's response class, whole
+    packets in turn. Contributions go to the reduction unit and never use the link.
+
+    Latency: from a queue to ``tx``: two cycles for a response, four for a request (``Prune`` says
+    when more). Throughput: one flit a cycle on the link for both classes together, and one
+    contribution flit besides.
+
+    Parameters
+    ----------
+    ports : ports of the switch plane
+    queue_depth : flits of each queue
+    sessions : sessions of the reduction unit
+    chunk_flits : DATA flits of a chunk
+    """
+
+    inputs: Any
+    """In(array of :data:`Lanes`), what each ingress writes."""
+    error: stream.Interface
+    """In(FlitStream), ERR packets of this port's ingress."""
+    reserve: stream.Interface
+    """In(stream of session_request), from this port's ingress."""
+    session: Any
+    """Out(SessionId), what is reserved when ``reserve`` is taken."""
+    port: Any
+    """In, of this port; constant."""
+    gpu: Any
+    """In, of this port; constant."""
+    tx_req: stream.Interface
+    """Out(FlitStream)."""
+    tx_rsp: stream.Interface
+    """Out(FlitStream)."""
+    log: Any
+    """Out(LogEntry)."""
+    fault: Any
+    """Out(Fault), of the reduction unit."""
+    occupied: Any
+    """Out, sessions in use."""
+    events: Any
+    """Out(ReductionEvents)."""
+
+    def __init__(self, *, ports: int, queue_depth: int, sessions: int, chunk_flits: int):
+        self.ports, self.queue_depth = ports, queue_depth
+        self.sessions, self.chunk_flits = sessions, chunk_flits
+        super().__init__(
+            {
+                "inputs": In(Lanes).array(ports),
+                "error": In(FlitStream),
+                "reserve": In(session_stream(ports)),
+                "session": Out(SessionId),
+                "port": In(7),
+                "gpu": In(7),
+                "tx_req": Out(FlitStream),
+                "tx_rsp": Out(FlitStream),
+                "log": Out(LogEntry),
+                "fault": Out(Fault),
+                "occupied": Out(range(sessions + 1)),
+                "events": Out(ReductionEvents),
+            }
+        )
+
+    @property
+    def module_name(self) -> str:
+        """``egress_<ports>x<depth>_s<sessions>x<chunk flits>``."""
+        return f"egress_{self.ports}x{self.queue_depth}_s{self.sessions}x{self.chunk_flits}"
+
+    def elaborate(self, platform):
+        """From the queues through pruning and reduction to the link."""
+        m = Module()
+        column = Column(ports=self.ports, queue_depth=self.queue_depth)
+        prune = Prune()
+        reduction = ReductionUnit(
+            ports=self.ports, sessions=self.sessions, chunk_flits=self.chunk_flits
+        )
+        m.submodules.column = place(column)
+        m.submodules.prune = place(prune)
+        m.submodules.reduction = place(reduction)
+        for outer, inner in zip(self.inputs, column.inputs, strict=True):
+            connect(m, flipped(outer), inner)
+
+        connect(m, column.request, prune.i)
+        connect(m, column.contribution, reduction.i)
+        connect(m, flipped(self.reserve), reduction.reserve)
+        m.d.comb += [
+            prune.gpu.eq(self.gpu),
+            reduction.port.eq(self.port),
+            self.session.eq(reduction.session),
+            self.log.eq(reduction.log),
+            self.fault.eq(reduction.fault),
+            self.occupied.eq(reduction.occupied),
+            self.events.eq(reduction.events),
+        ]
+
+        answers = (column.response, reduction.o, self.error)
+        turn = QueueReader(count=len(answers))
+        m.submodules.turn = place(turn)
+        for k, answer in enumerate(answers):
+            m.d.comb += [
+                turn.valid[k].eq(answer.valid),
+                turn.starts[k].eq(answer.valid),
+                turn.flits[k].eq(answer.payload),
+                answer.ready.eq(turn.take[k]),
+            ]
+
+        link = LinkMux()
+        m.submodules.link = place(link)
+        connect(m, prune.o, link.i_req)
+        connect(m, turn.o, link.i_rsp)
+        connect(m, link.o_req, flipped(self.tx_req))
+        connect(m, link.o_rsp, flipped(self.tx_rsp))
+        return m
+
+
+def egress_block(config: Config) -> Egress:
+    """One port's egress, as a block of its own."""
+    return Egress(
+        ports=config.ports,
+        queue_depth=config.switch.queue_depth,
+        sessions=config.switch.sessions,
+        chunk_flits=config.chunk_flits,
+    )
