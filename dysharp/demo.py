@@ -1,4 +1,4 @@
-"""The main job from end to end: trace, system simulation, check, traffic, area, report."""
+"""The main job from end to end: system simulation, check, traffic, area, report."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dysharp import report as reports
 from dysharp.hw.config import Config
 
+if TYPE_CHECKING:
+    from dysharp.model.trace import Trace
+
 __all__ = ["run_demo"]
+
+AREA_OF = "switch"
+STAGES = ("dispatch", "combine")
 
 
 @contextmanager
@@ -32,67 +38,59 @@ def _step(what: str) -> Iterator[None]:
 
 
 def run_demo(
-    config: Config,
-    model: str,
-    *,
-    tokens: int | None,
-    routing: Path | None,
-    seed: int,
-    waves: bool,
-    out_dir: Path,
-) -> dict[str, Any]:
+    config: Config, trace: Trace, *, seed: int, waves: bool, out_dir: Path
+) -> tuple[dict[str, Any], list[str]]:
     """Run a batch through the RTL, check it, measure it and write the report.
 
     Parameters
     ----------
     config : Config
-    model : str
-        Name of the model whose experts, top-k and hidden size are used.
-    tokens : int or None
-        Tokens of each GPU; None for as many as run in reasonable time.
-    routing : Path or None
-        A file of DeepEP's ``topk_idx`` in place of the model's own random gate.
+    trace : Trace
+        The batch.
     seed : int
-        Of routing, data, stalls and memory latencies.
+        Of whatever the testbench draws; the trace has its own.
     waves : bool
         Also write the waveforms.
     out_dir : Path
-        Where report.json, report.md, report.png, the trace and the RTL go.
+        Where report.json, report.md, report.png, the trace and the area's files go.
 
     Returns
     -------
-    dict
-        The report, keys as in :data:`dysharp.report.KEYS`.
+    report : dict
+        Keys as in :data:`dysharp.report.KEYS`.
+    shown : list of str
+        The first mismatches in words.
 
     Errors
     ------
     UserError
-        For a model, routing file or tool that is not usable.
+        For a tool that is missing.
+    SimulationFailed
+        If the system stands still or breaks a protocol.
     """
-    from dysharp.model.trace import make_trace
-    from dysharp.model.traffic import compare_with_deepep
     from dysharp.sim_tb.system import run_system
     from dysharp.synth.area import report as area_report
 
-    with _step("making the trace"):
-        trace = make_trace(config, model, tokens=tokens, routing=routing, seed=seed)
-        trace.save(out_dir / "trace.npz")
     with _step("simulating Dispatch and Combine"):
         result = run_system(config, trace, seed=seed, waves=waves, out_dir=out_dir)
-    with _step("counting traffic"):
-        traffic = compare_with_deepep(config, trace)
     with _step("measuring the area"):
-        area = area_report(config, "switch", liberty=None, out_dir=out_dir / "area")
+        area = area_report(config, AREA_OF, out_dir=out_dir / "area")
+    traffic = trace.traffic()
     report = {
         "preset": config.name,
         "seed": seed,
         "tools": reports.tool_versions(),
         "trace": {"tokens": trace.tokens, "packets": trace.packets, "flits": trace.flits},
         "check": result["check"],
-        "cycles": result["cycles"],
-        "utilisation": result["utilisation"],
-        "traffic": traffic,
+        # A Dispatch that went wrong leaves no Combine to measure.
+        "cycles": {stage: result["cycles"].get(stage, 0) for stage in STAGES},
+        "utilisation": {stage: result["utilisation"].get(stage, 0.0) for stage in STAGES},
+        "traffic": {
+            "deepep_flits": traffic.deepep_flits,
+            "dysharp_flits": traffic.dysharp_flits,
+            "saved": traffic.saved,
+        },
         "area": area,
     }
-    reports.write(report, out_dir, title=f"{trace.model} on {config.name}")
-    return report
+    reports.write(report, out_dir, title=f"{trace.model.name} on {config.name}")
+    return report, result["shown"]

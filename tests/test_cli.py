@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dysharp.cli import VERBS, build_parser, main
+from dysharp.model.trace import read_trace
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -64,6 +66,48 @@ def test_a_mistake_is_one_plain_line(
     (tmp_path / "file").write_text("")
     argv = line.format(out=tmp_path / "out", file=tmp_path / "file").split()
     assert text in said(argv, capsys)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("--model deepsek-v3", "Model must be a known name, not 'deepsek-v3': did you mean"),
+        ("--model mixtral-8x7b --set gpus=3", "Experts must be divisible by GPUs"),
+        ("--routing nrmal", "Routing must be auto, "),
+        ("--routing {dir}/absent.npy", "absent.npy: Routing file must exist"),
+        ("--routing {dir}/text.npy", "text.npy: Routing file must be a readable .npy or .npz"),
+        ("--routing {dir}/pickle.npy", "pickled objects are refused"),
+        ("--routing {dir}/flat.npy", "topk_idx must be [tokens, K], not of shape [3]"),
+        ("--routing {dir}/float.npy", "topk_idx must be of an integer type, not float64"),
+        ("--routing {dir}/high.npy", "topk_idx[1,0] must be -1 or 0 to 255, not 256"),
+        ("--placement {dir}/absent.npy", "absent.npy: Placement file must exist"),
+        ("--placement {dir}/pickle.npy", "pickled objects are refused"),
+        ("--placement {dir}/float.npy", "must hold one array of integers"),
+        ("--placement {dir}/flat.npy", "phy2log must hold the same number of slots"),
+    ],
+)
+def test_a_bad_workload_is_one_plain_line(
+    line: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text.npy").write_text("not an array")
+    np.save(tmp_path / "pickle.npy", np.array([{}], dtype=object))
+    np.save(tmp_path / "flat.npy", np.array([1, 2, 3]))
+    np.save(tmp_path / "float.npy", np.zeros((2, 8)))
+    np.save(tmp_path / "high.npy", np.array([[0, 1], [256, -1]], np.int16))
+    argv = ["trace", "--out", str(tmp_path), *line.format(dir=tmp_path).split()]
+    assert text in said(argv, capsys)
+
+
+def test_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A DeepEP routing with a -1, an empty row and a repeated id."""
+    routing = tmp_path / "routing.npy"
+    np.save(routing, np.array([[0, 1], [-1, -1], [5, -1], [7, 7]], np.int8))
+    argv = ["trace", "--preset", "tiny", "--model", "mixtral-8x7b", "--out", str(tmp_path)]
+    assert main([*argv, "--routing", str(routing)]) == 0
+    first, path = capsys.readouterr().out.splitlines()
+    # 64 chunks of a token, three tokens that go anywhere, a store and a load each.
+    assert first.startswith("4 tokens, 384 packets, ")
+    assert read_trace(path).config.name == "tiny"
 
 
 @pytest.mark.parametrize("entry", [["-m", "dysharp"], ["-m", "dysharp.cli"]])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dysharp.hw.config import Config, load, preset_names
 from dysharp.hw.errors import UserError
+
+if TYPE_CHECKING:
+    from dysharp.model.trace import Trace
 
 __all__ = [
     "Verb",
@@ -17,6 +20,7 @@ __all__ = [
     "output_folder",
     "positive",
     "read_config",
+    "read_workload",
 ]
 
 DEFAULT_MODEL = "deepseek-v3"
@@ -106,14 +110,36 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=None,
         metavar="N",
-        help="tokens of each GPU (default: as many as run in reasonable time)",
+        help="tokens of each GPU (default: all of a routing file, else a short run)",
     )
     parser.add_argument(
         "--routing",
+        default="auto",
+        metavar="NAME|FILE",
+        help="gate, uniform, normal, power_law, or a .npy or .npz with DeepEP's topk_idx, -1 for "
+        "none (default: gate if the model's gate has groups, else uniform)",
+    )
+    parser.add_argument(
+        "--placement",
         type=Path,
         default=None,
         metavar="FILE",
-        help="a .npy or .npz with DeepEP's topk_idx, -1 for none, instead of a random gate",
+        help="a .npy with the logical expert in each physical slot, GPU by GPU, such as EPLB's "
+        "phy2log (default: contiguous experts)",
+    )
+
+
+def read_workload(args: argparse.Namespace, config: Config) -> Trace:
+    """The trace that the options ask for."""
+    from dysharp.workload import make_workload
+
+    return make_workload(
+        config,
+        args.model,
+        tokens=args.tokens,
+        routing=args.routing,
+        placement=args.placement,
+        seed=args.seed,
     )
 
 

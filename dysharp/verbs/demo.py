@@ -10,6 +10,7 @@ from dysharp.verbs.common import (
     add_workload_arguments,
     output_folder,
     read_config,
+    read_workload,
 )
 
 __all__ = ["EXAMPLES", "HELP", "add_arguments", "run"]
@@ -36,16 +37,16 @@ def run(args: argparse.Namespace) -> int:
 
     from dysharp.demo import run_demo
     from dysharp.report import summary
+    from dysharp.sim_tb.run import SimulationFailed
 
-    report = run_demo(
-        config,
-        args.model,
-        tokens=args.tokens,
-        routing=args.routing,
-        seed=args.seed,
-        waves=args.waves,
-        out_dir=out_dir,
-    )
+    trace = read_workload(args, config)
+    try:
+        report, shown = run_demo(config, trace, seed=args.seed, waves=args.waves, out_dir=out_dir)
+    except SimulationFailed as error:
+        print(error)
+        return 1
+    for line in shown:
+        print(line)
     print(summary(report))
     print(f"report: {out_dir / 'report.md'}")
     return 1 if report["check"]["mismatches"] else 0

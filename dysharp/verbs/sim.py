@@ -13,6 +13,7 @@ from dysharp.verbs.common import (
     add_workload_arguments,
     output_folder,
     read_config,
+    read_workload,
 )
 
 __all__ = ["EXAMPLES", "HELP", "add_arguments", "run"]
@@ -21,7 +22,8 @@ HELP = "simulate a block's testbench or the whole system"
 EXAMPLES = (
     "dysharp sim --preset tiny --tokens 4",
     "dysharp sim --block parser --seed 7 --stalls 0.3",
-    "dysharp sim --preset tiny --model mixtral-8x7b --tokens 2 --waves",
+    "dysharp sim --preset tiny --model mixtral-8x7b --tokens 2 --latency 0-400 --waves",
+    "dysharp sim --preset nvl8 --trace build/trace/trace.npz",
 )
 
 
@@ -34,6 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="system",
         metavar="NAME",
         help="the testbench to run (default: %(default)s, which takes a batch)",
+    )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="a batch that `dysharp trace` wrote, instead of one made from the options above",
+    )
+    parser.add_argument(
+        "--latency",
+        type=_latency,
+        default=(1, 1),
+        metavar="N[-M]",
+        help="cycles that a GPU's memory takes, or a range to draw from (default: 1)",
     )
     parser.add_argument(
         "--stalls",
@@ -53,6 +69,17 @@ def _probability(text: str) -> float:
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"Stalls must be from 0 to below 1, not {text!r}")
     return value
+
+
+def _latency(text: str) -> tuple[int, int]:
+    low, dash, high = text.partition("-")
+    try:
+        span = int(low), int(high if dash else low)
+    except ValueError:
+        span = -1, -1
+    if not 0 <= span[0] <= span[1]:
+        raise argparse.ArgumentTypeError(f"Latency must be N or N-M with N at most M, not {text!r}")
+    return span
 
 
 def _testbenches() -> list[str]:
@@ -97,11 +124,26 @@ def run(args: argparse.Namespace) -> int:
 
     out_dir = output_folder(args, "build/sim/system")
 
-    from dysharp.model.trace import make_trace
+    from dysharp.model.trace import read_trace
+    from dysharp.sim_tb.run import SimulationFailed
     from dysharp.sim_tb.system import run_system
 
-    trace = make_trace(config, args.model, tokens=args.tokens, routing=args.routing, seed=args.seed)
-    result = run_system(config, trace, seed=args.seed, waves=args.waves, out_dir=out_dir)
+    trace = read_workload(args, config) if args.trace is None else read_trace(args.trace)
+    try:
+        result = run_system(
+            config,
+            trace,
+            seed=args.seed,
+            latency=args.latency,
+            stalls=args.stalls,
+            waves=args.waves,
+            out_dir=out_dir,
+        )
+    except SimulationFailed as error:
+        print(error)
+        return 1
     check = result["check"]
+    for line in result["shown"]:
+        print(line)
     print(f"{check['values']} values compared, {check['mismatches']} mismatches")
     return 1 if check["mismatches"] else 0

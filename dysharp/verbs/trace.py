@@ -9,6 +9,7 @@ from dysharp.verbs.common import (
     add_workload_arguments,
     output_folder,
     read_config,
+    read_workload,
 )
 
 __all__ = ["EXAMPLES", "HELP", "add_arguments", "run"]
@@ -30,10 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Make the trace and print where it is and what it holds."""
     config = read_config(args)
     out_dir = output_folder(args, "build/trace")
-
-    from dysharp.model.trace import make_trace
-
-    trace = make_trace(config, args.model, tokens=args.tokens, routing=args.routing, seed=args.seed)
+    trace = read_workload(args, config)
     path = trace.save(out_dir / "trace.npz")
     print(f"{trace.tokens} tokens, {trace.packets} packets, {trace.flits} flits")
     print(path)
