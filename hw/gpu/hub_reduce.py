@@ -1,0 +1,181 @@
+"""The Hub's reduction: the entries of one packet, in list order, to one result."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import Component, In, Out
+from amaranth.utils import ceil_log2
+
+from dysharp.hw.alu.alu import ACCUMULATOR_BITS, LANES, ReductionAlu, ResultRounder
+from dysharp.hw.gpu.hub_records import STATUS_BITS, ReadItem
+from dysharp.hw.gpu.hub_writer import smaller_status
+from dysharp.hw.link.fifo import Fifo
+from dysharp.hw.memory import Ram
+from dysharp.hw.packet import FLIT_BITS, FLIT_BYTES, Attr
+from dysharp.hw.share import place
+
+__all__ = ["HubReduce"]
+
+
+class _Step(data.Struct):
+    """A group of flits on its way through the adders."""
+
+    valid: 1
+    load: 1
+    raw: 1
+    emit: 1
+    group: 4
+    attr: Attr
+
+
+class HubReduce(Component):
+    """Loads the first entry of a packet, adds the others in order, and rounds once at the last.
+
+    A NaN of a single entry becomes canonical too. RD's data passes through as it is. A packet with
+    an error gives its smallest status and no data.
+
+    Latency: 6 cycles from the last entry's data. Throughput: ``group`` flits a cycle, but an entry
+    takes as many cycles as the adders have stages and one more.
+
+    Parameters
+    ----------
+    data_width : bits of a memory beat
+    chunk_bytes : the longest access
+    group : flits a cycle, a divisor of the beat's
+
+    Members
+    -------
+    i : In(stream of ReadItem)
+    word_en, word : Out; word_data : In, from the reader
+    o : Out(stream(status)), once a packet, before its data
+    result : Out(stream(group * 128)), the data; the last group of a packet may be part empty
+
+    Source
+    ------
+    The contract's rules of load-reduce: list order, f32 accumulation, one rounding.
+    """
+
+    def __init__(self, *, data_width: int, chunk_bytes: int, group: int):
+        lanes = data_width // FLIT_BITS
+        if group < 1 or lanes % group:
+            raise ValueError(f"Group must be a divisor of the beat's {lanes} flits, not {group!r}")
+        self.data_width, self.chunk_bytes, self.group = data_width, chunk_bytes, group
+        super().__init__(
+            {
+                "i": In(stream.Signature(ReadItem)),
+                "word_en": Out(1),
+                "word": Out(4),
+                "word_data": In(data_width),
+                "o": Out(stream.Signature(STATUS_BITS)),
+                "result": Out(stream.Signature(group * FLIT_BITS)),
+            }
+        )
+
+    @property
+    def module_name(self) -> str:
+        """``hub_reduce_w<data width>_c<chunk bytes>_g<group>``."""
+        return f"hub_reduce_w{self.data_width}_c{self.chunk_bytes}_g{self.group}"
+
+    def elaborate(self, platform):
+        """Group by group: read word and accumulators, add, write back or round."""
+        m = Module()
+        groups = self.chunk_bytes // FLIT_BYTES // self.group
+        group_bits = ceil_log2(self.group)
+        depth = 2 * groups + ReductionAlu.latency + 4
+        m.submodules.results = place(results := Fifo(shape=self.group * FLIT_BITS, depth=depth))
+        m.submodules.statuses = place(statuses := Fifo(shape=STATUS_BITS, depth=2))
+
+        item = self.i.payload
+        number = Signal(5)
+        first, worst, total = Signal(init=1), Signal(STATUS_BITS), Signal(STATUS_BITS)
+        needed, length = Signal(5), Signal(5)
+        works, emits, is_begin, is_end, has_room, step = (
+            Signal(name=name)
+            for name in ("works", "emits", "is_begin", "is_end", "has_room", "step")
+        )
+        m.d.comb += [
+            total.eq(smaller_status(worst, item.status)),
+            works.eq(total == 0),
+            emits.eq(works & item.last),
+            needed.eq((item.flits + self.group - 1) >> group_bits),
+            length.eq(
+                Mux(
+                    item.reduce & (needed <= ReductionAlu.latency), ReductionAlu.latency + 1, needed
+                )
+            ),
+            is_begin.eq(number == 0),
+            is_end.eq(~works | (number == length - 1)),
+            has_room.eq(
+                (~emits | (results.level < depth - ReductionAlu.latency - 2))
+                & (~(is_begin & item.last) | statuses.i.ready)
+            ),
+            step.eq(self.i.valid & has_room),
+            self.i.ready.eq(step & is_end),
+            statuses.i.valid.eq(step & is_begin & item.last),
+            statuses.i.payload.eq(total),
+        ]
+        with m.If(step):
+            m.d.sync += number.eq(Mux(is_end, 0, number + 1))
+            with m.If(is_end):
+                m.d.sync += [first.eq(item.last), worst.eq(Mux(item.last, 0, total))]
+
+        now = Signal(_Step)
+        words_bits = ceil_log2(self.data_width // FLIT_BITS // self.group)
+        m.d.comb += [
+            self.word_en.eq(step),
+            self.word.eq(number >> words_bits),
+            now.valid.eq(step & works & (number < needed)),
+            now.load.eq(first),
+            now.raw.eq(~item.reduce),
+            now.emit.eq(emits),
+            now.group.eq(number),
+            now.attr.eq(item.attr),
+        ]
+        self._compute(m, now, groups, words_bits, results.i)
+        m.d.comb += [
+            self.o.valid.eq(statuses.o.valid),
+            self.o.payload.eq(statuses.o.payload),
+            statuses.o.ready.eq(self.o.ready),
+            self.result.valid.eq(results.o.valid),
+            self.result.payload.eq(results.o.payload),
+            results.o.ready.eq(self.result.ready),
+        ]
+        return m
+
+    def _compute(self, m: Module, now, groups: int, words_bits: int, results) -> None:
+        """Adders; what belongs to a sum goes beside it, stage by stage."""
+        width = self.group * FLIT_BITS
+        m.submodules.sums = place(
+            sums := Ram(width=self.group * ACCUMULATOR_BITS, depth=groups, transparent=True)
+        )
+        m.submodules.alu = place(alu := ReductionAlu(lanes=self.group * LANES))
+        m.submodules.rounder = place(rounder := ResultRounder(lanes=self.group * LANES))
+        adding = Signal(_Step)
+        operand = Signal(width)
+        m.d.sync += adding.eq(now)
+        m.d.comb += [
+            sums.read_en.eq(now.valid),
+            sums.read_addr.eq(now.group),
+            operand.eq(
+                self.word_data.word_select(adding.group[:words_bits], width)
+                if words_bits
+                else self.word_data
+            ),
+            alu.attr.eq(adding.attr),
+            alu.load.eq(adding.load),
+            alu.operand.eq(operand),
+            alu.accumulator.eq(sums.read_data),
+        ]
+        done, raw = adding, operand
+        for stage in range(ReductionAlu.latency):
+            step, data_too = Signal(_Step, name=f"step{stage}"), Signal(width, name=f"raw{stage}")
+            m.d.sync += [step.eq(done), data_too.eq(raw)]
+            done, raw = step, data_too
+        m.d.comb += [
+            sums.write_en.eq(done.valid & ~done.raw & ~done.emit),
+            sums.write_addr.eq(done.group),
+            sums.write_data.eq(alu.result),
+            rounder.attr.eq(done.attr),
+            rounder.accumulator.eq(alu.result),
+            results.valid.eq(done.valid & done.emit),
+            results.payload.eq(Mux(done.raw, raw, rounder.o)),
+        ]
