@@ -12,6 +12,7 @@ from amaranth.lib import data, enum
 from amaranth.utils import bits_for
 
 from dysharp.hw.config import Config
+from dysharp.hw.gpu.tracker_windows import tracker_windows
 from dysharp.hw.packet import Cmd, Header, Status, Tag
 from dysharp.hw.register_map import Access, Field, Register, RegisterMap, Window
 
@@ -305,6 +306,8 @@ def gpu_registers(
     tlb_ways: int,
     multimemq_entries: int,
     outstanding: int,
+    ts_entries: int,
+    or_entries: int,
 ) -> RegisterMap:
     """What the control port of a GPU's network side reaches.
 
@@ -317,10 +320,11 @@ def gpu_registers(
     tlb_entries, tlb_ways : shape of the AL-TLB
     multimemq_entries : instructions that wait for their packet
     outstanding : packets that wait for their answer
+    ts_entries, or_entries : tiles and tokens that the token tracker follows
     """
     return RegisterMap(
         f"gpu_o{objects}x{slots}_l{links}_w{memory_width}_t{tlb_entries}x{tlb_ways}"
-        f"_q{multimemq_entries}_n{outstanding}",
+        f"_q{multimemq_entries}_n{outstanding}_k{ts_entries}x{or_entries}",
         (
             _identity(Block.GPU),
             _constant(
@@ -398,7 +402,13 @@ def gpu_registers(
                 ],
             ),
         ),
-        (gpu_objects(objects=objects), gpu_experts(objects=objects, slots=slots)),
+        (
+            gpu_objects(objects=objects),
+            gpu_experts(objects=objects, slots=slots),
+            *tracker_windows(
+                objects=objects, slots=slots, ts_entries=ts_entries, or_entries=or_entries
+            ),
+        ),
         "The network side of one GPU.",
     )
 
@@ -423,5 +433,7 @@ def maps_of(config: Config) -> tuple[RegisterMap, RegisterMap]:
             tlb_ways=gpu.tlb_ways,
             multimemq_entries=gpu.multimemq_entries,
             outstanding=gpu.outstanding,
+            ts_entries=gpu.ts_entries,
+            or_entries=gpu.or_entries,
         ),
     )
