@@ -37,6 +37,9 @@ class Model:
     layers: int
     aliases: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return self.name
+
 
 MODELS: tuple[Model, ...] = (
     Model("DeepSeek-V3", 7168, 2048, 256, 8, 1, 8, 4, 58, ("DeepSeek-R1", "dsv3")),

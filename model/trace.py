@@ -7,6 +7,7 @@ checks all of it. The same arguments write the same bytes.
 
 import hashlib
 import json
+import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from dysharp.hw.config import Config, GpuConfig, SwitchConfig
 from dysharp.hw.errors import UserError
+from dysharp.hw.packet import FLIT_BYTES
 from dysharp.model.experts import telling_weights
 from dysharp.model.models import Model, get_model
 from dysharp.model.numerics import f32_to_bf16_array
@@ -27,10 +29,21 @@ from dysharp.model.protocol import ELEMENT_BYTES, Protocol
 from dysharp.model.routing import Routing, generate, load_routing
 from dysharp.model.traffic import Comparison, compare_traffic
 
-__all__ = ["SCHEMA", "Trace", "default_policies", "make_trace", "read_trace", "write_trace"]
+__all__ = [
+    "SCHEMA",
+    "Trace",
+    "default_policies",
+    "default_tokens",
+    "make_trace",
+    "read_trace",
+    "write_trace",
+]
 
 SCHEMA = 1
 """Version of the file's layout; another version is refused."""
+
+DEFAULT_STAGE_FLITS = 55_000
+"""Flits of a stage on a link if no number of tokens is asked for: enough to measure its use."""
 
 ARRAYS = ("topk_idx", "topk_weights", "tokens_per_gpu", "placement", "payload")
 ACCUMULATION = {
@@ -144,13 +157,29 @@ def default_policies(config: Config) -> Policies:
     return Policies(accumulation=ACCUMULATION[config.switch.order])
 
 
+def default_tokens(config: Config, model: Model) -> int:
+    """Tokens of each GPU that put :data:`DEFAULT_STAGE_FLITS` flits on a link in either stage.
+
+    At its narrowest a token costs a link the answers of the GPUs that it reaches in Combine.
+    """
+    data = model.hidden * ELEMENT_BYTES // FLIT_BYTES
+    chunks = -(-model.hidden * ELEMENT_BYTES // config.chunk_bytes)
+    kept = model.experts // model.groups * model.top_groups
+    gpus = max(1.0, config.gpus * model.top_groups / model.groups)
+    missed = 1.0
+    for taken in range(model.top_k):
+        missed *= max(0.0, kept - kept / gpus - taken) / (kept - taken)
+    reached = gpus * (1 - missed)
+    return math.ceil(DEFAULT_STAGE_FLITS * config.links / ((data + chunks) * reached))
+
+
 def make_trace(
     config: Config,
     model: Model | str,
     tokens: int | Sequence[int] | None = None,
     seed: int = 0,
     *,
-    routing: str = "auto",
+    routing: str | Path | None = None,
     phy2log: Any = None,
     policies: Policies | None = None,
     payload: str = "normal",
@@ -163,11 +192,12 @@ def make_trace(
     Parameters
     ----------
     config, model : hardware, and model or its name
-    tokens : tokens of each GPU, one number for all or one each. With a routing file the first so
-        many of each GPU's rows are taken, all if None
+    tokens : tokens of each GPU, one number for all or one each; :func:`default_tokens` if None.
+        With a routing file the first so many of each GPU's rows are taken, and the trace's source
+        says so if there are more
     seed : decides everything that is drawn
-    routing : a generator's name (see :func:`~dysharp.model.routing.generate`) or a ``.npy`` or
-        ``.npz`` file of DeepEP ``topk_idx``
+    routing : a generator's name (see :func:`~dysharp.model.routing.generate`), or the path of a
+        ``.npy`` or ``.npz`` file of DeepEP ``topk_idx``; ``auto`` if None
     phy2log : placement map [gpus * slots] or [gpus, slots]; contiguous if None
     policies : :func:`default_policies` if None
     payload : ``normal`` numbers or random ``bits`` (NaN, infinities and subnormals too)
@@ -196,16 +226,16 @@ def make_trace(
             f"{placement.slots} ({model.experts} experts of {model.name} on "
             f"{config.gpus} GPUs)"
         )
-    per_gpu = None if tokens is None else _per_gpu(tokens, config.gpus)
-    if routing.endswith((".npy", ".npz")):
-        batch = load_routing(routing, experts=model.experts, gpus=config.gpus)
-        batch = batch if per_gpu is None else _head(batch, per_gpu)
-        source = Path(routing).name
+    per_gpu = _per_gpu(default_tokens(config, model) if tokens is None else tokens, config.gpus)
+    if isinstance(routing, Path) or (routing or "").endswith((".npy", ".npz")):
+        whole = load_routing(str(routing), experts=model.experts, gpus=config.gpus)
+        batch = _head(whole, per_gpu)
+        source = Path(str(routing)).name
+        if batch.tokens != whole.tokens:
+            source += f", the first {max(per_gpu)} tokens of each GPU"
     else:
-        if per_gpu is None:
-            raise UserError("Tokens of each GPU must be given unless the routing is a file")
-        batch = generate(routing, model=model, tokens=per_gpu, seed=seed, **options)
-        source = routing
+        source = routing or "auto"
+        batch = generate(source, model=model, tokens=per_gpu, seed=seed, **options)
     rng = np.random.default_rng([seed, 1])
     if weights == "telling":
         batch = replace(batch, topk_weights=telling_weights(rng, batch.topk_idx, model.experts))

@@ -7,10 +7,12 @@ done (one flit a cycle and direction).
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dysharp.hw.config import Config
 from dysharp.hw.errors import UserError
 from dysharp.hw.packet import FLIT_BYTES, Cmd
 from dysharp.model.closed_forms import ideal_rows
@@ -20,6 +22,9 @@ from dysharp.model.placement import Placement
 from dysharp.model.policies import OwnGpu, Policies
 from dysharp.model.routing import Routing
 
+if TYPE_CHECKING:
+    from dysharp.model.trace import Trace
+
 __all__ = [
     "Scheme",
     "Direction",
@@ -27,6 +32,7 @@ __all__ = [
     "Comparison",
     "count_traffic",
     "compare_traffic",
+    "compare_with_deepep",
     "remote_copies",
 ]
 
@@ -239,6 +245,26 @@ def compare_traffic(
         ideal_rows=ideal_rows(d),
         remote=d,
     )
+
+
+def compare_with_deepep(config: Config, trace: "Trace") -> dict[str, int | float]:
+    """Flits of a trace over all links for a report: ``deepep_flits``, ``dysharp_flits``, ``saved``.
+
+    ``config`` gives chunk size and links; it may differ from the trace's own in other things.
+    """
+    found = compare_traffic(
+        trace.routing,
+        trace.placement,
+        block_bytes=trace.block_bytes,
+        policies=trace.policies,
+        chunk_bytes=config.chunk_bytes,
+        links=config.links,
+    )
+    return {
+        "deepep_flits": found.deepep_flits,
+        "dysharp_flits": found.dysharp_flits,
+        "saved": found.saved,
+    }
 
 
 def _entries(

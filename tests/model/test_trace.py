@@ -10,6 +10,7 @@ from dysharp.hw.errors import UserError
 from dysharp.model.models import MODELS, get_model
 from dysharp.model.policies import Accumulation, PlacementKind, Policies, SlotOrder
 from dysharp.model.trace import default_policies, make_trace, read_trace, write_trace
+from dysharp.model.traffic import Scheme, compare_with_deepep, count_traffic
 
 NVL8 = load_preset("nvl8")
 DSV3 = get_model("DeepSeek-V3")
@@ -83,6 +84,36 @@ def test_deepep_file(tmp_path):
     assert trace.protocol().counts.tolist() == [4, 2, 4, 4, 4, 4, 4, 4, 4, 0]
 
 
+def test_a_file_longer_than_asked_for_says_so(tmp_path):
+    np.save(tmp_path / "r.npy", np.zeros((80, 2), np.int8))
+    trace = make_trace(NVL8, DSV3, 3, routing=tmp_path / "r.npy", hidden=64)
+    assert trace.routing.tokens == (3,) * 8
+    assert trace.source == "r.npy, the first 3 tokens of each GPU"
+    assert make_trace(NVL8, DSV3, routing=tmp_path / "r.npy", hidden=64).source == "r.npy"
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_default_tokens_fill_a_link(model):
+    """50,000 flits on the busiest link in each stage, and not many more."""
+    trace = make_trace(NVL8, model)
+    traffic = count_traffic(
+        Scheme.DYSHARP, trace.routing, trace.placement, block_bytes=trace.block_bytes
+    )
+    assert 50_000 <= min(traffic.stage_limit(0), traffic.stage_limit(1)) < 90_000
+    assert trace.source == "auto" and str(trace.model) == model.name
+
+
+def test_report_keys():
+    trace = make_trace(NVL8, DSV3, 2, hidden=64)
+    found = compare_with_deepep(NVL8, trace)
+    assert list(found) == ["deepep_flits", "dysharp_flits", "saved"]
+    assert (
+        found["saved"]
+        == trace.traffic().saved
+        == 1 - found["dysharp_flits"] / found["deepep_flits"]
+    )
+
+
 def test_placement_map():
     phy2log = [5, 6, 5, 7, 3, 4, 3, 4, 0, 1, 7, 2, 0, 1, 1, 1]
     trace = make_trace(NVL8, get_model("Mixtral-8x7B"), 2, phy2log=phy2log, hidden=64)
@@ -92,7 +123,6 @@ def test_placement_map():
 
 def test_make_errors(tmp_path):
     for options, message in (
-        ({"tokens": None}, "Tokens of each GPU must be given"),
         ({"tokens": [1, 2]}, "for each of 8 GPUs"),
         ({"tokens": -1}, "0 or more"),
         ({"routing": "zipf"}, "Routing must be auto"),
