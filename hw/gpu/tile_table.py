@@ -7,69 +7,18 @@ from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.gpu.hub_records import LIDX_BITS, OBJECT_BITS, SLOT_BITS, Written
+from dysharp.hw.gpu.tracker_windows import (
+    DACC_BITS,
+    FLITS_BITS,
+    TILE_ROW_BITS,
+    TILE_TOKENS,
+    share_window,
+    tile_window,
+)
 from dysharp.hw.memory import Ram
-from dysharp.hw.register_map import Field, Register, Window
 from dysharp.hw.share import place
 
-__all__ = ["TILE_TOKENS", "TileTable", "share_window", "tile_window"]
-
-TILE_TOKENS = 128
-"""Tokens of one expert that make up a tile, and a row of GEMM-1's input."""
-TILE_ROW_BITS = LIDX_BITS - ceil_log2(TILE_TOKENS)
-FLITS_BITS = 16
-DACC_BITS = FLITS_BITS + ceil_log2(TILE_TOKENS) + 1
-
-
-def tile_window(*, entries: int) -> Window:
-    """Registers of the TS table; see :meth:`TileTable.entry_of` for the entry of a tile."""
-    return Window(
-        "tiles",
-        0x200000,
-        entries,
-        (
-            Register(
-                "tile",
-                0x0,
-                (
-                    Field("valid", 0, 1, "the entry holds a tile; any write frees it"),
-                    Field("ready", 1, 1, "all its tokens are in memory: GEMM-1 may take the row"),
-                    Field("object", 4, OBJECT_BITS, "its object"),
-                    Field("slot", 8, SLOT_BITS, "its local expert"),
-                ),
-                "Which tile, and whether it is whole.",
-            ),
-            Register("row", 0x4, (Field("row", 0, TILE_ROW_BITS, "LIdx / 128"),), "Read only."),
-            Register(
-                "dacc", 0x8, (Field("dacc", 0, DACC_BITS, "DATA flits in memory"),), "Read only."
-            ),
-        ),
-        "TS table of the token tracker.",
-    )
-
-
-def share_window(*, objects: int, slots: int) -> Window:
-    """What each local expert is to receive; entry = object * ``slots`` + slot."""
-    return Window(
-        "shares",
-        0x400000,
-        objects * slots,
-        (
-            Register(
-                "token_flits",
-                0x0,
-                (Field("token_flits", 0, FLITS_BITS, "DATA flits of a token's block"),),
-                "Written first; takes an announcement back.",
-            ),
-            Register(
-                "announced",
-                0x4,
-                (Field("announced", 0, LIDX_BITS, "tokens that the expert receives, exact"),),
-                "Closes the last tile; may be written when its tokens are there already.",
-            ),
-        ),
-        "Tokens that each local expert is to receive; entry = object * slots + slot.",
-        readable=False,
-    )
+__all__ = ["TileTable"]
 
 
 class _Tile(data.Struct):

@@ -6,45 +6,11 @@ from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.gpu.hub_records import OBJECT_BITS, Notice
+from dysharp.hw.gpu.tracker_windows import COUNT_BITS, token_window
 from dysharp.hw.memory import Ram
-from dysharp.hw.register_map import Field, Register, Window
 from dysharp.hw.share import place
 
-__all__ = ["TokenTable", "token_window"]
-
-COUNT_BITS = 8
-
-
-def token_window(*, entries: int) -> Window:
-    """Registers of the OR table; the entry of a token is its number modulo ``entries``."""
-    return Window(
-        "tokens",
-        0x100000,
-        entries,
-        (
-            Register("token", 0x0, (Field("token", 0, 32, "the token's number"),), "Whose entry."),
-            Register(
-                "follow",
-                0x4,
-                (
-                    Field("object", 0, OBJECT_BITS, "the token's object"),
-                    Field("threshold", 8, COUNT_BITS, "distinct experts of the token, at least 1"),
-                ),
-                "A write follows the token written last, from nReady 0 on.",
-            ),
-            Register(
-                "readiness",
-                0x8,
-                (
-                    Field("valid", 0, 1, "the entry follows a token"),
-                    Field("ready", 1, 1, "nReady has reached the threshold: Combine may begin"),
-                    Field("n_ready", 8, COUNT_BITS, "experts that have notified"),
-                ),
-                "How far the token is; read only.",
-            ),
-        ),
-        "OR table of the token tracker; entry = token modulo the entries.",
-    )
+__all__ = ["TokenTable"]
 
 
 class _Entry(data.Struct):

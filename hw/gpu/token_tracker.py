@@ -7,53 +7,20 @@ from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.config import Config
 from dysharp.hw.gpu.al_manager import AlTouch
-from dysharp.hw.gpu.hub_records import OBJECT_BITS, Notice, Written
-from dysharp.hw.gpu.tile_table import TileTable, share_window, tile_window
-from dysharp.hw.gpu.token_table import TokenTable, token_window
+from dysharp.hw.gpu.hub_records import Notice, Written
+from dysharp.hw.gpu.tile_table import TileTable
+from dysharp.hw.gpu.token_table import TokenTable
+from dysharp.hw.gpu.tracker_windows import tracker_windows
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.packet import Cmd, Header
-from dysharp.hw.register_map import Field, Register, Window
 from dysharp.hw.share import place
 
-__all__ = ["TokenTracker", "TokenTrackerEvents", "token_tracker_block", "tracker_windows"]
+__all__ = ["TokenTracker", "TokenTrackerEvents", "token_tracker_block"]
 
 NOTICES = 16
 """NOTIFY packets that can wait for the link."""
 OBJECT_LSB = 36
-
-
-def notice_window() -> Window:
-    """Registers that send a NOTIFY."""
-    return Window(
-        "notices",
-        0x300000,
-        1,
-        (
-            Register("token", 0x0, (Field("token", 0, 32, "number at its source"),), "Whose."),
-            Register(
-                "send",
-                0x4,
-                (
-                    Field("gpu", 0, 7, "the token's source"),
-                    Field("object", 8, OBJECT_BITS, "the token's object"),
-                ),
-                "A write sends a NOTIFY for the token written last; lost if ``room`` is 0.",
-            ),
-            Register("room", 0x8, (Field("room", 0, 5, "NOTIFYs that fit"),), "Read only."),
-        ),
-        "Sends NOTIFY packets.",
-    )
-
-
-def tracker_windows(*, objects: int, slots: int, ts_entries: int, or_entries: int):
-    """The tracker's windows, by ascending address."""
-    return (
-        token_window(entries=or_entries),
-        tile_window(entries=ts_entries),
-        notice_window(),
-        share_window(objects=objects, slots=slots),
-    )
 
 
 class TokenTrackerEvents(data.Struct):
