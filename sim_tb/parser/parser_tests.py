@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cocotb
 from amaranth.lib import data
+from cocotb import Param
 
 from dysharp.hw.packet import Attr, Cmd, Header, MultimemAddress, Packet
 from dysharp.sim_tb.agents import StallPattern
@@ -63,7 +64,7 @@ MALFORMED = {
 
 
 @cocotb.test()
-@cocotb.parametrize(case=list(MALFORMED))
+@cocotb.parametrize(case=[Param(name, name=name) for name in MALFORMED])
 async def malformed(dut, case):
     """Dropped whole, answered or only counted, and the next packet comes through."""
     env = ParserEnv(dut)

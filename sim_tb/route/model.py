@@ -1,0 +1,197 @@
+"""Which ports a request goes to, or why it may not, written from the contract of the switch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import xor
+
+from dysharp.hw.packet import Attr, Cmd, Dtype, Op, Packet, Status
+
+__all__ = ["Decision", "Fabric", "ObjectSpec", "random_object", "random_target"]
+
+BF16_SUM = Attr.const({"dtype": Dtype.BF16, "op": Op.ADD, "acc": 1}).as_bits()
+POSTED = (Cmd.WRP, Cmd.MM_STP, Cmd.NOTIFY)
+NO_TARGET = 0xFFFF
+
+
+@dataclass
+class ObjectSpec:
+    """One object of the table; sets hold GPU numbers.
+
+    Members
+    -------
+    base, size, members, group, split, slots, attr, valid
+        As in the hardware's entry.
+    """
+
+    base: int
+    size: int
+    members: set[int] = field(default_factory=set)
+    group: set[int] = field(default_factory=set)
+    split: int = 0
+    slots: int = 1
+    attr: int = BF16_SUM
+    valid: bool = True
+
+    def fields(self) -> dict[str, int]:
+        """Entry of the hardware's table."""
+        return {
+            "valid": int(self.valid),
+            "base": self.base,
+            "size": self.size,
+            "members": sum(1 << gpu for gpu in self.members),
+            "group": sum(1 << gpu for gpu in self.group),
+            "group_size": len(self.group),
+            "split": self.split,
+            "slots": self.slots,
+            "attr": self.attr,
+        }
+
+
+@dataclass
+class Decision:
+    """What route says of a packet.
+
+    Members
+    -------
+    status : Status
+        OK, or why it is refused.
+    ports : set of int
+        Where it goes.
+    session : dict or None
+        What a session must know, for what the reduction unit answers.
+    split : int
+        For pruning; 0 without a list.
+    """
+
+    status: Status = Status.OK
+    ports: set[int] = field(default_factory=set)
+    session: dict[str, int] | None = None
+    split: int = 0
+
+
+@dataclass
+class Fabric:
+    """The switch as far as routing knows it.
+
+    Members
+    -------
+    gpus, links, chunk_bytes, gpu_address_bit
+    objects : list of ObjectSpec or None
+    """
+
+    gpus: int
+    links: int = 1
+    chunk_bytes: int = 128
+    gpu_address_bit: int = 40
+    objects: list[ObjectSpec | None] = field(default_factory=list)
+
+    def link(self, address: int) -> int:
+        """The link of a GPU that a chunk travels on: its number folded by xor."""
+        bits = self.links.bit_length() - 1
+        chunk = (address & (1 << 48) - 1) // self.chunk_bytes
+        parts = (chunk >> low & self.links - 1 for low in range(0, 48, bits)) if bits else ()
+        return reduce(xor, parts, 0)
+
+    def find(self, first: int, length: int) -> ObjectSpec | None:
+        """The object that holds all of the bytes."""
+        for entry in self.objects:
+            if entry and entry.valid and entry.base <= first:
+                if first + length <= entry.base + entry.size:
+                    return entry
+        return None
+
+    def decide(self, packet: Packet, gpu: int, flits: Sequence[int] | None = None) -> Decision:
+        """What becomes of a well-formed request that comes from ``gpu``.
+
+        Parameters
+        ----------
+        packet : Packet
+        gpu : int
+            Source.
+        flits : sequence of int or None
+            The flits as sent, if they differ from what the packet encodes.
+        """
+        if packet.tx:
+            return self._multimem(packet, gpu, flits or packet.encode())
+        target = packet.addr >> self.gpu_address_bit & 0x7F
+        if packet.cmd is Cmd.ATOM:
+            return Decision(Status.UNSUPPORTED)
+        if target >= self.gpus:
+            return Decision(Status.UNKNOWN_TARGET)
+        return Decision(ports={target * self.links + self.link(packet.addr)})
+
+    def _multimem(self, packet: Packet, gpu: int, flits: Sequence[int]) -> Decision:
+        is_load = packet.cmd is Cmd.MM_LDR
+        moved = (packet.maddr % 16 + 1) if is_load else len(packet.data)
+        entry = self.find(packet.maddr // 16 * 16, 16 * moved)
+        lists = -(-packet.count // 8)
+        ids = [flit >> 16 * k & 0xFFFF for flit in flits[1 : 1 + lists] for k in range(8)]
+        used, unused = ids[: packet.count], ids[packet.count :]
+        found = set()
+        if any(one != NO_TARGET for one in unused):
+            found.add(Status.MALFORMED)
+        if entry is None:
+            found.add(Status.UNKNOWN_OBJECT)
+            return Decision(min(found, key=lambda status: status.value))
+        attr = packet.attr or entry.attr
+        if packet.cmd is Cmd.MM_RED or packet.attr and packet.attr & 15 == 0:
+            found.add(Status.UNSUPPORTED)
+        if is_load and attr != BF16_SUM:
+            found.add(Status.UNSUPPORTED)
+        if gpu not in entry.members:
+            found.add(Status.NOT_A_MEMBER)
+        if packet.count == 0:
+            gpus = set(entry.group)
+            if not gpus:
+                found.add(Status.UNKNOWN_TARGET)
+        else:
+            gpus = {one >> entry.split for one in used}
+            slots = [one & (1 << entry.split) - 1 for one in used]
+            if NO_TARGET in used or max(gpus) >= self.gpus or max(slots) >= entry.slots:
+                found.add(Status.UNKNOWN_TARGET)
+        if gpus - entry.members:
+            found.add(Status.NOT_A_MEMBER)
+        if found:
+            return Decision(min(found, key=lambda status: status.value))
+        ports = {gpu * self.links + self.link(packet.maddr) for gpu in gpus}
+        session = {
+            "local": packet.tag_local,
+            "cmd": packet.cmd.value,
+            "ports": sum(1 << port for port in ports),
+            "count": packet.count or len(gpus),
+            "attr": attr,
+            "flits": moved if is_load else 0,
+            "maddr": packet.maddr,
+            "stage": packet.stage,
+        }
+        return Decision(
+            ports=ports,
+            session=None if packet.cmd is Cmd.MM_STP else session,
+            split=entry.split if packet.count else 0,
+        )
+
+
+def random_object(values: random.Random, fabric: Fabric, index: int) -> ObjectSpec:
+    """An object; objects of different indices do not overlap."""
+    split = values.randint(0, 6)
+    members = {gpu for gpu in range(fabric.gpus) if values.random() < 0.85}
+    return ObjectSpec(
+        base=(index + 1 << 32) + 16 * values.randrange(64),
+        size=16 * values.randint(64, 4096),
+        members=members,
+        group={gpu for gpu in members if values.random() < 0.7},
+        split=split,
+        slots=values.randint(1, 1 << split),
+        attr=BF16_SUM if values.random() < 0.8 else values.getrandbits(8),
+        valid=values.random() < 0.9,
+    )
+
+
+def random_target(values: random.Random, entry: ObjectSpec) -> int:
+    """A target that exists."""
+    gpu = values.choice(sorted(entry.members) or [0])
+    return gpu << entry.split | values.randrange(entry.slots)
