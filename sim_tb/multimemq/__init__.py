@@ -1,0 +1,1 @@
+"""The MultimemQ under test: its golden model, its agents, its tests."""
