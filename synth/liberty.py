@@ -1,0 +1,169 @@
+"""Reads what area needs from a Liberty library: cells, their areas, and which one is a NAND2."""
+
+import gzip
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from dysharp.hw.errors import UserError
+
+__all__ = ["OWN_LIBRARY", "Cell", "Library", "read_library"]
+
+OWN_LIBRARY = Path(__file__).resolve().parent / "cells.lib"
+"""The project's own cells, in which a NAND2 is 1."""
+
+_CELL = re.compile(r'"[^"]*"|[{}]|\bcell\s*\(\s*"?([^\s")]+)"?\s*\)\s*\{')
+_AREA = re.compile(r'\barea\s*:\s*"?([0-9.eE+-]+)')
+_FUNCTION = re.compile(r'\bfunction\s*:\s*"([^"]*)"')
+_STATEFUL = re.compile(r"\b(?:ff|latch|ff_bank|latch_bank|statetable|memory)\s*\(")
+_NAND2 = (True, True, True, False)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a library.
+
+    Attributes
+    ----------
+    name, area : as in the library, in its own unit
+    is_nand2 : it is a two-input NAND and nothing else
+    """
+
+    name: str
+    area: float
+    is_nand2: bool
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library of cells.
+
+    Attributes
+    ----------
+    path : where it was read
+    text : its text, unpacked
+    cells : by name
+    nand2 : the smallest two-input NAND, whose area is one gate equivalent
+    """
+
+    path: Path
+    text: str
+    cells: dict[str, Cell]
+    nand2: Cell
+
+    def ge(self, cell: str) -> float:
+        """Area of a cell in gate equivalents."""
+        return self.cells[cell].area / self.nand2.area
+
+
+def read_library(path: Path | str | None = None) -> Library:
+    """Read a Liberty file, packed with gzip or not; by default the project's own.
+
+    Raises
+    ------
+    UserError
+        For a file that cannot be read, has no cells, or has no two-input NAND.
+    """
+    path = OWN_LIBRARY if path is None else Path(path)
+    try:
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", "replace")
+    except (OSError, EOFError, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}: library cannot be read: {error}") from None
+    cells = {name: _read_cell(name, body) for name, body in _cells(_without_comments(text))}
+    if not cells:
+        raise UserError(f"{path}: library must be a Liberty file with cells, and has none")
+    gates = [cell for cell in cells.values() if cell.is_nand2 and cell.area > 0]
+    if not gates:
+        raise UserError(f"{path}: library must have a two-input NAND with an area, to count in")
+    return Library(path, text, cells, min(gates, key=lambda cell: cell.area))
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+
+
+def _cells(text: str):
+    """Name and body of each cell group."""
+    depth, start, inside, name = 0, 0, 0, ""
+    for token in _CELL.finditer(text):
+        if token[0][0] == '"':
+            continue
+        if token[1] is not None and not inside:
+            name, start, inside = token[1], token.end(), depth + 1
+        if token[0][-1] == "{":
+            depth += 1
+        else:
+            if depth == inside and inside:
+                yield name, text[start : token.start()]
+                inside = 0
+            depth -= 1
+
+
+def _read_cell(name: str, body: str) -> Cell:
+    area = _AREA.search(body)
+    functions = _FUNCTION.findall(body)
+    is_nand2 = (
+        len(functions) == 1
+        and _STATEFUL.search(body) is None
+        and _truth_table(functions[0]) == _NAND2
+    )
+    return Cell(name, float(area[1]) if area else 0.0, is_nand2)
+
+
+def _truth_table(function: str) -> tuple[bool, ...] | None:
+    """Values of a function of two inputs, both 0 first; None if it has another number."""
+    names = sorted(set(re.findall(r"[A-Za-z_]\w*", function)))
+    if len(names) != 2:
+        return None
+    rows = product((False, True), repeat=2)
+    return tuple(_Function(function, dict(zip(names, row, strict=True))).value for row in rows)
+
+
+class _Function:
+    """Evaluates a Liberty function: not is ``!`` or ``'`` behind, and ``*``, ``&`` or a space."""
+
+    def __init__(self, text: str, values: Mapping[str, bool]):
+        self.tokens = re.findall(r"[A-Za-z_]\w*|[01]|[!'^*&+|()]", text)
+        self.values = values
+        self.value = self._sum()
+
+    def _peek(self) -> str:
+        return self.tokens[0] if self.tokens else ""
+
+    def _sum(self) -> bool:
+        value = self._product()
+        while self._peek() in ("+", "|"):
+            self.tokens.pop(0)
+            value |= self._product()
+        return value
+
+    def _product(self) -> bool:
+        value = self._difference()
+        while self._peek() and self._peek() not in ("+", "|", ")"):
+            if self._peek() in ("*", "&"):
+                self.tokens.pop(0)
+            value &= self._difference()
+        return value
+
+    def _difference(self) -> bool:
+        value = self._factor()
+        while self._peek() == "^":
+            self.tokens.pop(0)
+            value ^= self._factor()
+        return value
+
+    def _factor(self) -> bool:
+        token = self.tokens.pop(0)
+        value = self.values.get(token, token == "1")
+        if token == "!":
+            value = not self._factor()
+        elif token == "(":
+            value = self._sum()
+            self.tokens.pop(0)
+        while self._peek() == "'":
+            self.tokens.pop(0)
+            value = not value
+        return value

@@ -1,0 +1,85 @@
+"""The area of a design as a picture: a bar a block, in the colours of what is inside it."""
+
+from pathlib import Path
+
+from dysharp.synth.tree import Block
+
+__all__ = ["draw"]
+
+BARS = 12
+SEGMENTS = 6
+SUFFIXES = (".svg", ".png")
+
+
+def draw(tree: Block, stem: Path, *, title: str, unit: str) -> list[Path]:
+    """Draw a tree; what was written.
+
+    Parameters
+    ----------
+    tree : the areas
+    stem : path of the pictures without a suffix; one is written for each of ``SUFFIXES``
+    title : what is shown
+    unit : what a gate equivalent is
+    """
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    bars, palette = _bars(tree), colormaps["Set2"]
+    figure = Figure(figsize=(11, 1.6 + 0.42 * len(bars)), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 1), sharey=True)
+    widest = max((block.ge for block in bars), default=0.0) or 1.0
+    for row, block in enumerate(bars):
+        edge = 0.0
+        for number, (name, ge) in enumerate(_segments(block)):
+            colour = palette(number) if name != "own logic" else "0.8"
+            left.barh(row, ge / 1e3, left=edge / 1e3, color=colour, edgecolor="white")
+            if ge > widest * (0.03 + 0.009 * len(name)):
+                left.text(
+                    (edge + ge / 2) / 1e3, row, name, ha="center", va="center", fontsize="x-small"
+                )
+            edge += ge
+        share = block.ge / (tree.ge or 1.0)
+        left.text(edge / 1e3, row, f" {share:.1%}", va="center", fontsize="small")
+        right.barh(row, block.memory_bits / 1e3, color="0.6")
+    left.set_yticks(range(len(bars)), [_label(block) for block in bars])
+    left.invert_yaxis()
+    left.margins(x=0.08)
+    left.set_xlabel(f"thousand gate equivalents ({unit})")
+    right.set_xlabel("thousand bits of memory")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(left=False)
+    figure.suptitle(title)
+    paths = [stem.with_suffix(suffix) for suffix in SUFFIXES]
+    for path in paths:
+        figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return paths
+
+
+def _label(block: Block) -> str:
+    return f"{block.name}  x{block.instances}" if block.instances > 1 else block.name
+
+
+def _bars(tree: Block) -> list[Block]:
+    """The blocks that get a bar: those one level down, the small ones together."""
+    while len(tree.children) == 1 and not tree.own_ge:
+        tree = tree.children[0]
+    bars = list(tree.children)
+    if tree.own_ge or not bars:
+        own = Block("own logic" if bars else tree.name, tree.instances, tree.own_ge, tree.own_bits)
+        bars.append(own)
+    bars.sort(key=lambda block: -block.ge)
+    if len(bars) > BARS:
+        rest = bars[BARS - 1 :]
+        other = Block("other", 1, sum(b.ge for b in rest), sum(b.memory_bits for b in rest))
+        bars = [*bars[: BARS - 1], other]
+    return bars
+
+
+def _segments(block: Block) -> list[tuple[str, float]]:
+    """What a bar is made of; adds up to the block."""
+    if not block.children:
+        return [("", block.ge)]
+    shown = [(child.name, child.ge) for child in block.children[:SEGMENTS]]
+    rest = sum(child.ge for child in block.children[SEGMENTS:])
+    return [*shown, *([("other", rest)] if rest else []), ("own logic", block.own_ge)]
