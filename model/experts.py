@@ -42,9 +42,14 @@ def telling_weights(
     """Gate weights [T, K] whose sums tell in which order they were taken.
 
     Weights of one sign and of like size do not: a few bf16 numbers add up exactly in f32. With
-    these an expert gives plus or minus 1, 3 or 2**26 times its input, so that large outputs cancel
-    and small ones survive or not, as in ``[1e8, 1, -1e8, 1]``.
+    these, two experts of a token give 2**26 and -2**26 times their input and the others plus or
+    minus 1 or 3 times, so that of the small outputs only those survive that are added outside of
+    the large two, as in ``[1e8, 1, -1e8, 1]``.
     """
-    gain = rng.choice(np.array([1.0, 3.0, 2.0**26, 2.0**26]), topk_idx.shape)
-    gain *= rng.choice(np.array([-1.0, 1.0]), topk_idx.shape)
+    gain = rng.choice(np.array([-3.0, -1.0, 1.0, 3.0]), topk_idx.shape)
+    if topk_idx.shape[1] > 1:
+        # Of the entries that name an expert, two at random; a row with fewer has nothing to tell.
+        key = np.where(topk_idx < 0, 2.0, rng.random(topk_idx.shape))
+        large = np.argsort(key, axis=1)[:, :2]
+        np.put_along_axis(gain, large, np.array([2.0**26, -(2.0**26)]), axis=1)
     return (gain / expert_scale(experts)[np.maximum(topk_idx, 0)]).astype(np.float32)

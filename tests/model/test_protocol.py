@@ -127,6 +127,32 @@ def test_one_element_at_a_time(seed):
             assert protocol.chunk(results.values, load).tolist() == expected
 
 
+def test_order_of_sums():
+    """List order inside a GPU, ascending rank in the switch, on sums that tell the order."""
+    protocol = batch(tokens=(10, 10, 10), experts=96, top_k=10, hidden=16, plain=True)
+    values = protocol.combine(protocol.token_order()).values
+    other = {"list": 0, "rank": 0}
+    for row, ids in enumerate(protocol.lists.tolist()):
+        outputs: dict[int, list[list[int]]] = {}
+        for k, target in enumerate(ids):
+            if target >= 0:
+                made = expert_output(
+                    protocol.payload[row : row + 1], protocol.factor[row, k : k + 1]
+                )
+                outputs.setdefault(target >> 5, []).append(made[0].tolist())
+        ranks = [outputs[gpu] for gpu in sorted(outputs)]
+
+        def total(groups):
+            answers = [[reduce_list(v) for v in zip(*group, strict=True)] for group in groups]
+            return [reduce_list(v) for v in zip(*answers, strict=True)]
+
+        if ranks:
+            assert total(ranks) == values[row].tolist()
+            other["list"] += total([group[::-1] for group in ranks]) != values[row].tolist()
+            other["rank"] += total(ranks[::-1]) != values[row].tolist()
+    assert min(other.values()) > 3
+
+
 def test_image_holds_nothing_else():
     """Rows nobody wrote keep what was there; the AL table is 0 but for the tokens that came."""
     protocol = batch(capacity=6)
