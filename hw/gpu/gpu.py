@@ -79,23 +79,26 @@ class Gpu(Component):
                 "s_axil": In(axi4_lite(addr_width=self.registers.addr_width)),
             }
         )
-        self._hub = hub_block(config)
 
     @property
     def module_name(self) -> str:
-        """``gpu_<of the registers>_<of the Hub>``."""
-        chunk = self.config.chunk_bytes
-        return f"{self.registers.name}_c{chunk}_{self._hub.module_name}"
+        """``<of the registers>_c<chunk>_a<GPU address bit>_h<Hub contexts>``."""
+        config = self.config
+        return (
+            f"{self.registers.name}_c{config.chunk_bytes}_a{config.gpu_address_bit}"
+            f"_h{config.gpu.hub_contexts}"
+        )
 
     def elaborate(self, platform):
         """Source and destination side by side, then what they share: links, memory, registers."""
         m = Module()
         config = self.config
         queue = multimemq_block(config)
+        hub = hub_block(config)
         tracker = token_tracker_block(config)
         bank = CsrBank(registers=self.registers)
         m.submodules.multimemq = place(queue)
-        m.submodules.hub = place(hub := self._hub)
+        m.submodules.hub = place(hub)
         m.submodules.tracker = place(tracker)
         m.submodules.registers = place(bank)
 

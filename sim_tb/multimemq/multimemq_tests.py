@@ -150,7 +150,7 @@ async def wrong_answers(dut):
             said.count = packet.count + env.choose.choice([-1, 1])
             return Answer(said, Status.MALFORMED.value)
         if kind == "length" and loads:
-            extra = len(said.data) == 1 or env.choose.random() < 0.5
+            extra = len(said.data) == 1 or len(said.data) < 16 and env.choose.random() < 0.5
             said.data = (*said.data, 5) if extra else said.data[:-1]
             return Answer(said, Status.MALFORMED.value)
         if kind == "kind":
