@@ -1,0 +1,398 @@
+"""A golden model of one reduction unit, and the agents round the real one.
+
+The model is written from the contract: it knows sessions, not pipelines. It is told what crosses
+the unit's inputs, in order, and says what must come out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dysharp.hw.packet import Attr, Cmd, Dtype, Op, Packet, Status
+from dysharp.model.numerics import reduce_bf16_array
+from dysharp.sim_tb.agents import Bench, FlitSink, StreamMonitor, StreamSource
+from dysharp.sim_tb.scoreboard import Scoreboard
+
+__all__ = ["BF16_ADD", "Contribution", "ReductionEnv", "ReductionModel", "Request", "bf16_flit"]
+
+BF16_ADD = Attr.const({"dtype": Dtype.BF16, "op": Op.ADD, "acc": 1}).as_bits()
+GENERATIONS = 16
+SPECIALS = (0x0000, 0x8000, 0x0001, 0x8001, 0x007F, 0x0080, 0x3F80, 0xBF80, 0x7F7F, 0xFF7F,
+            0x7F80, 0xFF80, 0x7F81, 0x7FC0, 0xFFFF)  # fmt: skip
+
+
+def bf16_flit(rng: random.Random, *, special: float = 0.2) -> int:
+    """Eight bf16 numbers: any bits, and often the ones at which mistakes show."""
+    lanes = [
+        rng.choice(SPECIALS) if rng.random() < special else rng.getrandbits(16) for _ in range(8)
+    ]
+    return sum(lane << 16 * k for k, lane in enumerate(lanes))
+
+
+@dataclass
+class Request:
+    """What is reserved.
+
+    Members
+    -------
+    counts : dict of int to int
+        Entries that each expected port stands for.
+    flits : int
+        DATA flits of the result; 0 for a store.
+    """
+
+    local: int
+    counts: dict[int, int]
+    flits: int
+    maddr: int
+    stage: int
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts.values())
+
+    def record(self) -> dict[str, int]:
+        """As the ingress says it."""
+        return {
+            "local": self.local,
+            "cmd": (Cmd.MM_LDR if self.flits else Cmd.MM_ST).value,
+            "ports": sum(1 << port for port in self.counts),
+            "count": self.count,
+            "attr": BF16_ADD if self.flits else 0,
+            "flits": self.flits,
+            "maddr": self.maddr,
+            "stage": self.stage,
+        }
+
+
+@dataclass
+class Contribution:
+    """One answer of a GPU to a replica, or something that looks like one."""
+
+    source: int
+    session: int
+    generation: int
+    request: Request
+    count: int
+    data: tuple[int, ...] = ()
+    status: int = 0
+    poison: bool = False
+
+    def packet(self) -> Packet:
+        cmd = Cmd.ERR if self.status else Cmd.MM_RSP if self.data else Cmd.MM_ACK
+        return Packet.multimem(
+            cmd,
+            maddr=self.request.maddr,
+            stage=self.request.stage,
+            count=self.count,
+            attr=self.status,
+            data=self.data,
+            local=self.session | (self.generation & 0xF) << 8,
+            port=self.generation >> 4,
+        )
+
+
+@dataclass
+class _Session:
+    request: Request
+    generation: int
+    arrived: set[int] = field(default_factory=set)
+    count: int = 0
+    statuses: set[int] = field(default_factory=set)
+    operands: list[tuple[int, ...]] = field(default_factory=list)
+
+
+class ReductionModel:
+    """Sessions of one port, as the contract has them.
+
+    Parameters
+    ----------
+    port : int
+        The port that the requests came in at.
+
+    Members
+    -------
+    tally : Counter
+        Contributions by what became of them: ``accepted``, or why they were dropped.
+    """
+
+    def __init__(self, port: int):
+        self.port = port
+        self.sessions: dict[int, _Session] = {}
+        self.last_generation: dict[int, int] = {}
+        self.tally: Counter[str] = Counter()
+
+    def reserve(self, request: Request, session: int, generation: int) -> None:
+        """Start a session; it must be free and its generation the next one."""
+        assert session not in self.sessions, f"session {session} is given away twice"
+        last = self.last_generation.get(session, GENERATIONS - 1)
+        assert generation == (last + 1) % GENERATIONS, f"generation {generation} after {last}"
+        self.last_generation[session] = generation
+        self.sessions[session] = _Session(request, generation)
+
+    def contribute(self, packet: Packet, source: int) -> tuple[str, Packet | None]:
+        """What becomes of a contribution, and the answer if it is the last one."""
+        outcome, answer = self._contribute(packet, source)
+        self.tally[outcome] += 1
+        return outcome, answer
+
+    def _contribute(self, packet: Packet, source: int) -> tuple[str, Packet | None]:
+        tag = packet.tag_local | packet.tag_port << 12
+        number, generation = tag & 0xFF, tag >> 8 & 0xF
+        session = self.sessions.get(number)
+        if session is None or session.generation != generation:
+            return "late", None
+        if source not in session.request.counts:
+            return "unexpected", None
+        if source in session.arrived:
+            return "surplus", None
+        if packet.cmd is not Cmd.ERR and len(packet.data) != session.request.flits:
+            return "wrong_length", None
+        session.arrived.add(source)
+        session.count += packet.count
+        if packet.cmd is Cmd.ERR:
+            session.statuses.add(packet.attr or Status.MALFORMED.value)
+        elif packet.data:
+            session.operands.append(packet.data)
+        if packet.poison:
+            session.statuses.add(Status.POISONED.value)
+        if session.arrived != set(session.request.counts):
+            return "accepted", None
+        del self.sessions[number]
+        if session.count != session.request.count:
+            session.statuses.add(Status.MALFORMED.value)
+        return "accepted", self._answer(session)
+
+    def _answer(self, session: _Session) -> Packet:
+        request = session.request
+        cmd, attr, data = (Cmd.MM_RSP if request.flits else Cmd.MM_ACK), 0, ()
+        if session.statuses:
+            cmd, attr = Cmd.ERR, min(session.statuses)
+        elif request.flits:
+            data = _reduce(session.operands)
+        return Packet.multimem(
+            cmd,
+            maddr=request.maddr,
+            stage=request.stage,
+            count=request.count,
+            attr=attr,
+            data=data,
+            port=self.port,
+            local=request.local,
+        )
+
+
+def _reduce(operands: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Sum of packets, each the same number of flits, in the order given."""
+    arrays = [
+        np.frombuffer(b"".join(flit.to_bytes(16, "little") for flit in data), np.uint16)
+        for data in operands
+    ]
+    total = reduce_bf16_array(arrays).tobytes()
+    return tuple(
+        int.from_bytes(total[first : first + 16], "little") for first in range(0, len(total), 16)
+    )
+
+
+class ReductionEnv:
+    """Agents, model and scoreboard of one reduction unit.
+
+    Contributions wait in ``todo`` and are sent in a random order; a test adds to it.
+
+    Parameters
+    ----------
+    dut
+        cocotb's handle of the top.
+    port : int
+        The unit's own port.
+    """
+
+    def __init__(self, dut: Any, *, port: int = 2):
+        self.bench = bench = Bench(dut)
+        self.config: dict[str, Any] = bench.manifest["config"]
+        self.ports: int = self.config["gpus"] * self.config["links"]
+        self.sessions: int = self.config["switch"]["sessions"]
+        self.chunk_flits: int = self.config["chunk_bytes"] // 16
+        self.port = port
+        self.random = bench.random("traffic")
+        self.model = ReductionModel(port)
+        self.todo: list[Contribution] = []
+        self.window = 8
+        """How far a contribution may be overtaken by later ones."""
+        self.make_contributions = True
+        self.errors = 0.0
+        """Chance that a contribution is an error, poisoned or miscounted."""
+        self.requests: list[Request] = []
+        self.issued: list[tuple[Request, int, int]] = []
+        self.log: list[tuple[int, int, int]] = []
+        self.pulses: Counter[str] = Counter()
+        self.faults: Counter[int] = Counter()
+        self._expected_log: list[tuple[int, int, int]] = []
+        self._expected_faults: Counter[int] = Counter()
+        self._flits: list[int] = []
+
+        self.reserve = StreamSource(bench, "reserve")
+        self.source = StreamSource(bench, "i", fields=("flit", "source"))
+        self.scoreboard = Scoreboard(bench, "answers")
+        self.sink = FlitSink(bench, "o", on_packet=self.scoreboard.observe)
+        self.monitor = StreamMonitor(
+            bench, "i", fields=("flit", "source"), on_record=self._contributed
+        )
+        StreamMonitor(bench, "reserve", fields=self.reserve.fields, on_record=self._reserved)
+        self._session = bench.wire("session_session").read
+        self._generation = bench.wire("session_generation").read
+        self._events = {
+            handle._name.removeprefix("events_"): bench.wire(handle._name).read
+            for handle in dut
+            if handle._name.startswith("events_")
+        }
+        self._log = {
+            name: bench.wire(f"log_{name}").read for name in ("valid", "maddr", "stage", "source")
+        }
+        self._fault = {name: bench.wire(f"fault_{name}").read for name in ("valid", "status")}
+        bench.wire("port").write(port)
+        bench.add(self)
+
+    async def start(self) -> None:
+        await self.bench.start()
+
+    # The bench steps this environment as its last agent.
+
+    def reset(self) -> None:
+        self.model = ReductionModel(self.port)
+        self.scoreboard.__init__(self.bench, "answers")
+        self.todo.clear()
+        self.requests.clear()
+        self.issued.clear()
+        self._flits.clear()
+        for record in (self.log, self._expected_log, self.pulses, self.faults):
+            record.clear()
+        self._expected_faults.clear()
+
+    def problems(self) -> list[str]:
+        return []
+
+    def step(self) -> None:
+        if self.todo and self.source.pending < 12:
+            pick = self.random.randrange(min(self.window, len(self.todo)))
+            self.send(self.todo.pop(pick))
+        for name, read in self._events.items():
+            if read():
+                self.pulses[name] += 1
+        if self._log["valid"]():
+            self.log.append(tuple(self._log[name]() for name in ("maddr", "stage", "source")))
+        if self._fault["valid"]():
+            self.faults[self._fault["status"]()] += 1
+
+    def send(self, contribution: Contribution) -> None:
+        """Queue the flits of a contribution."""
+        flits = contribution.packet().encode()
+        for index, flit in enumerate(flits):
+            last = index == len(flits) - 1
+            mark = last << 128 | (last and contribution.poison) << 129
+            self.source.send(flit=flit | mark, source=contribution.source)
+
+    def ask(self, request: Request) -> None:
+        """Queue a reservation."""
+        self.requests.append(request)
+        self.reserve.send(request.record())
+
+    def request(self, *, ports: int | None = None, flits: int | None = None) -> Request:
+        """A random request: a store or a load, or one with ``flits`` as given."""
+        rng = self.random
+        chosen = rng.sample(range(self.ports), ports or rng.randint(1, self.ports))
+        if flits is None:
+            flits = rng.choice((0, rng.randint(1, 3), rng.randint(1, self.chunk_flits)))
+        return Request(
+            local=rng.getrandbits(12),
+            counts={port: rng.randint(1, 20) for port in chosen},
+            flits=flits,
+            maddr=rng.getrandbits(48),
+            stage=rng.getrandbits(1),
+        )
+
+    def contribution(self, request: Request, session: int, generation: int, source: int):
+        """What ``source`` answers if all is well, any numbers in it."""
+        data = tuple(bf16_flit(self.random) for _ in range(request.flits))
+        count = request.counts.get(source, 1)
+        return Contribution(source, session, generation, request, count, data)
+
+    def _reserved(self, record: dict[str, int]) -> None:
+        request = self.requests.pop(0)
+        session, generation = self._session(), self._generation()
+        self.model.reserve(request, session, generation)
+        self.issued.append((request, session, generation))
+        if not self.make_contributions:
+            return
+        for source in request.counts:
+            contribution = self.contribution(request, session, generation, source)
+            if self.random.random() < self.errors:
+                self._spoil(contribution)
+            self.todo.append(contribution)
+            if self.random.random() < self.errors:
+                self.todo.append(self._stray(contribution))
+
+    def _spoil(self, contribution: Contribution) -> None:
+        kind = self.random.randrange(3)
+        if kind == 0:
+            contribution.status = self.random.choice((1, 4, 5, 6, 8, 9))
+            contribution.data = ()
+        elif kind == 1:
+            contribution.poison = True
+        else:
+            contribution.count += self.random.choice((-1, 1))
+
+    def _stray(self, like: Contribution) -> Contribution:
+        rng = self.random
+        stray = self.contribution(like.request, like.session, like.generation, like.source)
+        kind = rng.randrange(5)
+        if kind == 0:
+            stray.generation = (stray.generation - rng.randint(1, 3)) % GENERATIONS
+        elif kind == 1:
+            stray.source = rng.randrange(self.ports)
+        elif kind == 2:
+            flits = rng.choice([n for n in range(17) if n != like.request.flits])
+            stray.data = tuple(bf16_flit(rng) for _ in range(flits))
+        elif kind == 3 and self.sessions < 256:
+            stray.session = rng.randrange(self.sessions, 256)
+        return stray
+
+    def _contributed(self, record: dict[str, int]) -> None:
+        flit = record["flit"]
+        self._flits.append(flit & (1 << 128) - 1)
+        if not flit >> 128 & 1:
+            return
+        packet = Packet.decode(self._flits, poison=bool(flit >> 129))
+        self._flits = []
+        outcome, answer = self.model.contribute(packet, record["source"])
+        if outcome == "accepted":
+            self._expected_log.append((packet.maddr, packet.stage, record["source"]))
+        else:
+            self._expected_faults[Status.MALFORMED.value] += 1
+        if answer:
+            self.scoreboard.expect(answer)
+
+    async def finish(self, *, limit: int = 20_000) -> None:
+        """Wait until all is sent and answered, then compare everything that was counted."""
+        bench = self.bench
+        await bench.until(
+            lambda: (
+                not (
+                    self.requests or self.todo or self.source.pending or self.scoreboard.outstanding
+                )
+            ),
+            limit=limit,
+            what="the last answer",
+        )
+        await bench.cycles(20)
+        assert not self.model.sessions, f"sessions {sorted(self.model.sessions)} never ended"
+        assert self.log == self._expected_log
+        tally = {name: count for name, count in self.model.tally.items() if count}
+        seen = {name: self.pulses[name] for name in tally}
+        assert seen == tally, f"events {seen}, not {tally}"
+        bench.check()
