@@ -188,12 +188,11 @@ class AlManager(Component):
         request = requests.o.payload
         key = request.key
         entry, word = Signal(ADDR_BITS), Signal(32)
-        read_failed, walked, finish = Signal(), Signal(), Signal()
+        read_failed, finish = Signal(), Signal()
         status, lidx = Signal(STATUS_BITS), Signal(LIDX_BITS)
         hit, miss = Signal(), Signal()
         m.d.comb += [
-            # A walk's own fill makes its result a hit; the walk answers for it all the same.
-            hit.eq(tlb.o.valid & tlb.o.p.hit & ~walked),
+            hit.eq(tlb.o.valid & tlb.o.p.hit),
             miss.eq(tlb.o.valid & ~tlb.o.p.hit),
             results.i.valid.eq(hit | finish),
             results.i.p.lidx.eq(Mux(finish, lidx, tlb.o.p.lidx)),
@@ -202,9 +201,6 @@ class AlManager(Component):
             requests.o.ready.eq(tlb.o.ready),
             self.events.hit.eq(hit & tlb.o.ready),
         ]
-        with m.If(tlb.o.ready):
-            m.d.sync += walked.eq(0)
-
         axi = self.m_axi
         product = Signal(SLOT_BITS + AIDX_BITS)
         index = Cat(key.slot[: ceil_log2(self.slots)], key.object[: ceil_log2(self.objects)])
@@ -233,7 +229,6 @@ class AlManager(Component):
                     m.d.comb += self.events.miss.eq(1)
                     m.d.sync += [
                         product.eq(key.slot[: ceil_log2(self.slots)] * request.rows),
-                        walked.eq(1),
                     ]
                     m.next = "ADDRESS"
             with m.State("ADDRESS"):

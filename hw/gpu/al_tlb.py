@@ -89,9 +89,9 @@ def check_tlb_shape(*, entries: int, ways: int, objects: int, slots: int) -> Non
 class AlTlb(Component):
     """Set-associative buffer of translations.
 
-    A lookup gives its result in order. A fill is seen by every lookup whose result has not been
-    taken yet, so a miss that stands at ``o`` turns into a hit when its own key is filled. A key is
-    filled only after it has missed, so no two entries have one key.
+    A lookup gives its result in order. It enters the array when its result has a place at ``o``,
+    and sees all fills up to and with that cycle; what stands at ``o`` does not change any more. A
+    key is filled only after it has missed and once, so no two entries have one key.
 
     A set is chosen by the whole key, folded, so that the local experts of one token fall into
     different sets. A fill takes a free way of its set, else one by a counter that goes on with
@@ -147,7 +147,7 @@ class AlTlb(Component):
         return f"al_tlb_{self.entries}x{self.ways}_o{self.objects}x{self.slots}"
 
     def elaborate(self, platform):
-        """Read all ways of a set, compare a cycle later; ``known`` holds a fill seen meanwhile."""
+        """Read all ways of a set, compare a cycle later; ``known`` is a fill of that very cycle."""
         m = Module()
         m.submodules.keys = place(keys := Skid(shape=AlKey))
         m.d.comb += [
@@ -185,12 +185,11 @@ class AlTlb(Component):
             found = found | Mux(hits[way], word[len(tag) :], 0)
 
         known, known_lidx = Signal(), Signal(LIDX_BITS)
-        same_new = self.fill.valid & (fill_tag == tag)
-        same_old = self.fill.valid & (fill_tag == wanted)
         with m.If(look):
-            m.d.sync += [known.eq(same_new), known_lidx.eq(self.fill.lidx)]
-        with m.Elif(waiting & same_old):
-            m.d.sync += [known.eq(1), known_lidx.eq(self.fill.lidx)]
+            m.d.sync += [
+                known.eq(self.fill.valid & (fill_tag == tag)),
+                known_lidx.eq(self.fill.lidx),
+            ]
 
         m.d.comb += [
             self.o.valid.eq(waiting),

@@ -1,0 +1,1 @@
+"""Testbench of the Hub."""
