@@ -145,7 +145,7 @@ def add(a: int, b: int, form: FloatFormat) -> int:
         return a if x.special else b
     exponent = min(x.exponent, y.exponent)
     total = sum((-1) ** v.sign * (v.significand << v.exponent - exponent) for v in (x, y))
-    sign = int(total < 0) if total else x.sign & y.sign & int(not x.significand)
+    sign = int(total < 0) if total else x.sign & y.sign
     return pack(Unpacked(sign, abs(total), exponent), form)
 
 

@@ -153,6 +153,17 @@ def test_order_of_sums():
     assert min(other.values()) > 3
 
 
+def test_minus_zero_survives():
+    """Sums are loaded, not added to +0: a batch of -0 comes back as -0, rows without targets +0."""
+    negative = batch(tokens=(6, 6, 6, 6))
+    protocol = Protocol(
+        negative.routing, np.full_like(negative.payload, 0x8000), negative.placement
+    )
+    values = protocol.combine(protocol.token_order()).values
+    assert (values == np.where(protocol.counts > 0, 0x8000, 0)[:, None]).all()
+    assert protocol.counts.min() == 0 and len(set(protocol.counts.tolist())) > 3
+
+
 def test_image_holds_nothing_else():
     """Rows nobody wrote keep what was there; the AL table is 0 but for the tokens that came."""
     protocol = batch(capacity=6)
