@@ -1,0 +1,1 @@
+"""The token tracker under test: its golden model, its agents, its tests."""
