@@ -68,7 +68,7 @@ class AreaReport:
     def summary(self) -> dict[str, Any]:
         """``total_ge``, ``memory_bits`` and ``blocks``, which add up to both."""
         return {
-            "total_ge": self.total_ge,
+            "total_ge": round(self.total_ge, 2),
             "memory_bits": self.memory_bits,
             "blocks": self.tree.parts(),
         }

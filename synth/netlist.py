@@ -9,6 +9,7 @@ from dysharp.hw.errors import UserError
 __all__ = ["NetlistModule", "macro_bits", "read_rtlil", "used_modules"]
 
 _MACRO = re.compile(r"sram_(\d+)x(\d+)")
+_LOGIC = re.compile(r"^  (?:process |cell \$)", re.MULTILINE)
 _MEMORY = re.compile(r"^  (?:memory |cell \$mem)", re.MULTILINE)
 
 
@@ -32,6 +33,11 @@ class NetlistModule:
     name: str
     text: str
     children: Counter[str]
+
+    @property
+    def has_logic(self) -> bool:
+        """It holds more than wires and instances."""
+        return _LOGIC.search(self.text) is not None
 
     @property
     def own_bits(self) -> int:

@@ -1,5 +1,6 @@
 """The area of a design as a picture: a bar a block, in the colours of what is inside it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from dysharp.synth.tree import Block
@@ -8,6 +9,8 @@ __all__ = ["draw"]
 
 BARS = 12
 SEGMENTS = 6
+OPENED = 0.35
+"""A block with more of the whole than this is shown by its parts."""
 SUFFIXES = (".svg", ".png")
 
 
@@ -61,13 +64,8 @@ def _label(block: Block) -> str:
 
 
 def _bars(tree: Block) -> list[Block]:
-    """The blocks that get a bar: those one level down, the small ones together."""
-    while len(tree.children) == 1 and not tree.own_ge:
-        tree = tree.children[0]
-    bars = list(tree.children)
-    if tree.own_ge or not bars:
-        own = Block("own logic" if bars else tree.name, tree.instances, tree.own_ge, tree.own_bits)
-        bars.append(own)
+    """The blocks that get a bar, named by their paths; they add up to the whole."""
+    bars = _open(tree, "", tree.ge) or [tree]
     bars.sort(key=lambda block: -block.ge)
     if len(bars) > BARS:
         rest = bars[BARS - 1 :]
@@ -76,10 +74,26 @@ def _bars(tree: Block) -> list[Block]:
     return bars
 
 
+def _open(block: Block, path: str, total: float) -> list[Block]:
+    """A block's children, the large ones opened in turn, and its own logic."""
+    bars = []
+    for child, kind in zip(block.children, block.kinds(), strict=True):
+        name = f"{path}/{kind}" if path else kind
+        if child.ge > OPENED * total and child.children:
+            bars += _open(child, name, total)
+        else:
+            bars.append(replace(child, name=name))
+    if block.children and (block.own_ge or block.own_bits):
+        name = f"{path}/own logic" if path else "own logic"
+        bars.append(Block(name, block.instances, block.own_ge, block.own_bits))
+    return bars
+
+
 def _segments(block: Block) -> list[tuple[str, float]]:
     """What a bar is made of; adds up to the block."""
     if not block.children:
         return [("", block.ge)]
-    shown = [(child.name, child.ge) for child in block.children[:SEGMENTS]]
-    rest = sum(child.ge for child in block.children[SEGMENTS:])
-    return [*shown, *([("other", rest)] if rest else []), ("own logic", block.own_ge)]
+    named = zip(block.kinds(), block.children, strict=True)
+    shown = [(kind, child.ge) for kind, child in named]
+    rest = sum(ge for _, ge in shown[SEGMENTS:])
+    return [*shown[:SEGMENTS], *([("other", rest)] if rest else []), ("own logic", block.own_ge)]

@@ -1,5 +1,6 @@
 """Areas by place in the hierarchy, from the areas of modules."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -7,6 +8,8 @@ from dysharp.synth.liberty import Library
 from dysharp.synth.netlist import NetlistModule
 
 __all__ = ["Block", "build_tree"]
+
+_PARAMETERS = re.compile(r"_[a-z]?\d.*")
 
 
 @dataclass(frozen=True)
@@ -45,16 +48,24 @@ class Block:
         for child in self.children:
             yield from child.walk(path)
 
+    def kinds(self) -> list[str]:
+        """Names of the children without their parameters, where that tells them apart."""
+        kinds = [_PARAMETERS.sub("", child.name) for child in self.children]
+        return [
+            kind if kinds.count(kind) == 1 else child.name
+            for child, kind in zip(self.children, kinds, strict=True)
+        ]
+
     def parts(self, *, share: float = 0.25, least: float = 0.01) -> dict[str, dict[str, float]]:
         """A partition: blocks that add up to the whole, by path below this one.
 
         Parameters
         ----------
         share : a block with more of the whole than this is shown by its parts
-        least : smaller ones are put together as ``other``
+        least : what has less of the whole, cells and memory, is put together as ``other``
         """
         found: dict[str, dict[str, float]] = {}
-        total = self.ge or 1.0
+        total, total_bits = self.ge or 1.0, self.memory_bits or 1
 
         def add(name: str, ge: float, bits: int) -> None:
             part = found.setdefault(name, {"ge": 0.0, "memory_bits": 0})
@@ -66,16 +77,18 @@ class Block:
                 add(path or block.name, block.own_ge, block.own_bits)
             elif block.own_ge or block.own_bits:
                 add(f"{path}/own logic" if path else "own logic", block.own_ge, block.own_bits)
-            for child in block.children:
-                name = f"{path}/{child.name}" if path else child.name
+            for child, kind in zip(block.children, block.kinds(), strict=True):
+                name = f"{path}/{kind}" if path else kind
                 if child.ge > share * total:
                     visit(child, name)
-                elif child.ge < least * total:
+                elif child.ge < least * total and child.memory_bits < least * total_bits:
                     add(f"{path}/other" if path else "other", child.ge, child.memory_bits)
                 else:
                     add(name, child.ge, child.memory_bits)
 
         visit(self, "")
+        for part in found.values():
+            part["ge"] = round(part["ge"], 2)
         return dict(sorted(found.items(), key=lambda item: -item[1]["ge"]))
 
 

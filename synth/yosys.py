@@ -1,4 +1,4 @@
-"""Maps modules to cells with Yosys, several at a time, and remembers what it has mapped before."""
+"""Maps modules to cells with Yosys, one a run, and remembers what has been mapped before."""
 
 import hashlib
 import json
@@ -25,10 +25,8 @@ abc -liberty {library}
 opt_clean -purge
 tee -q -o {stat} stat -json
 """
-"""Modules stand alone, so cells of other modules are unknown to it and stay as they are."""
-
-_BATCH_BYTES = 80_000
-"""RTLIL that one run of Yosys takes, so that progress shows and both cores have work."""
+"""A run has one module, so what it finds depends on nothing else; instances stay as they are."""
+_LIBRARY = "cells.lib"
 
 
 def map_to_cells(
@@ -56,8 +54,12 @@ def map_to_cells(
     """
     modules = list(modules)
     keys = {module.name: _key(module, library) for module in modules}
-    found = {name: cells for name, key in keys.items() if (cells := _recall(cache, key))}
+    found = {}
+    for name, key in keys.items():
+        if (cells := _recall(cache, key)) is not None:
+            found[name] = cells
     missing = [module for module in modules if module.name not in found]
+    missing.sort(key=lambda module: -len(module.text))
     total = sum(len(module.text) for module in missing)
     done = 0
     progress(done, total)
@@ -65,18 +67,22 @@ def map_to_cells(
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
-        (folder / "cells.lib").write_text(library.text)
+        (folder / _LIBRARY).write_text(library.text)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         runs = {
-            pool.submit(_map_batch, batch, library, folder, number): batch
-            for number, batch in enumerate(_batches(missing))
+            pool.submit(_map_module, module, library, folder, number): module
+            for number, module in enumerate(missing)
         }
-        for run in as_completed(runs):
-            found |= run.result()
-            done += sum(len(module.text) for module in runs[run])
-            progress(done, total)
-    for module in missing:
-        _remember(cache, keys[module.name], found[module.name])
+        try:
+            for run in as_completed(runs):
+                module = runs[run]
+                found[module.name] = run.result()
+                _remember(cache, keys[module.name], found[module.name])
+                done += len(module.text)
+                progress(done, total)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return found
 
 
@@ -103,30 +109,19 @@ def _remember(cache: Path | None, key: str, cells: Mapping[str, int]) -> None:
         written.replace(cache / f"{key}.json")
 
 
-def _batches(modules: list[NetlistModule]) -> list[list[NetlistModule]]:
-    """Groups of about the same size, the largest modules first."""
-    batches: list[list[NetlistModule]] = []
-    size = _BATCH_BYTES
-    for module in sorted(modules, key=lambda module: -len(module.text)):
-        if size + len(module.text) > _BATCH_BYTES:
-            batches.append([])
-            size = 0
-        batches[-1].append(module)
-        size += len(module.text)
-    return batches
-
-
-def _map_batch(
-    batch: list[NetlistModule], library: Library, folder: Path, number: int
-) -> dict[str, dict[str, int]]:
-    names = {"design": f"batch{number}.il", "stat": f"batch{number}.json", "library": "cells.lib"}
-    (folder / names["design"]).write_text("".join(module.text for module in batch))
-    run_yosys(_SCRIPT.format(**names), folder=folder)
+def _map_module(
+    module: NetlistModule, library: Library, folder: Path, number: int
+) -> dict[str, int]:
+    if not module.has_logic:
+        return {}
+    names = {"design": f"module{number}.il", "stat": f"module{number}.json"}
+    (folder / names["design"]).write_text(module.text)
+    try:
+        run_yosys(_SCRIPT.format(**names, library=_LIBRARY), folder=folder)
+    except UserError as error:
+        raise UserError(f"{library.path}: module {module.name} cannot be mapped: {error}") from None
     stat = json.loads((folder / names["stat"]).read_text())
-    return {
-        module.name: _read_cells(module, stat["modules"][f"\\{module.name}"], library)
-        for module in batch
-    }
+    return _read_cells(module, stat["modules"][f"\\{module.name}"], library)
 
 
 def _read_cells(module: NetlistModule, stat: dict, library: Library) -> dict[str, int]:
