@@ -74,7 +74,7 @@ def run_demo(
     with _step("simulating Dispatch and Combine"):
         result = run_system(config, trace, seed=seed, waves=waves, out_dir=out_dir)
     with _step("measuring the area"):
-        area = area_report(config, AREA_OF, out_dir=out_dir / "area")
+        area = area_report(config, AREA_OF, out_dir=out_dir / "area").summary()
     traffic = trace.traffic()
     report = {
         "preset": config.name,
