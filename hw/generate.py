@@ -29,6 +29,7 @@ from dysharp.hw.errors import UserError
 from dysharp.hw.link.flit import Flit
 from dysharp.hw.memory import memory_style
 from dysharp.hw.share import ModuleLibrary
+from dysharp.hw.widths import match_widths
 
 __all__ = [
     "BLOCKS",
@@ -47,6 +48,7 @@ FORMATS = ("verilog", "rtlil")
 
 BLOCKS: dict[str, tuple[str, str]] = {
     "parser": ("dysharp.hw.switch.parser", "parser_block"),
+    "response_parser": ("dysharp.hw.switch.parser", "response_parser_block"),
     "route": ("dysharp.hw.switch.route", "route_block"),
     "ingress": ("dysharp.hw.switch.ingress", "ingress_block"),
     "reduction": ("dysharp.hw.switch.reduction", "reduction_block"),
@@ -321,25 +323,42 @@ def tool_versions() -> dict[str, str]:
     return found
 
 
-_VERILOG_SCRIPT = """\
-read_rtlil {rtlil}
+_FLATTEN_PROCESSES = """\
+read_rtlil {source}
 delete t:$meminit_v2
 setattr -unset init w:*
-proc
-opt
+proc -noopt
+opt_muxtree
+opt_merge
+opt_dff
+opt_clean -purge
+pmuxtree
 memory_collect
 opt_clean -purge
 attrmap -remove generator -remove top -remove src
 attrmap -modattr -remove generator -remove top -remove src
-write_verilog -norename {verilog}
+write_rtlil {target}
+"""
+"""Registers with enable and reset, memories whole; no initial values, and names kept."""
+
+_HEADER = """\
+// {top}: written by dysharp {version}; configuration and ports are in {top}.json.
+/* verilator lint_off DECLFILENAME */  // one file holds the top and all it needs
+/* verilator lint_off UNUSEDSIGNAL */  // carries, and fields that an instance has no use for
 """
 
 
 def _write_verilog(rtlil_path: Path) -> Path:
     """Verilog beside the RTLIL. Yosys runs in that folder, since YoWASP sees little else."""
     verilog = rtlil_path.with_suffix(".v")
-    script = _VERILOG_SCRIPT.format(rtlil=rtlil_path.name, verilog=verilog.name)
-    run_yosys(script, folder=rtlil_path.parent)
+    flat = rtlil_path.with_suffix(".flat.il")
+    folder = rtlil_path.parent
+    run_yosys(_FLATTEN_PROCESSES.format(source=rtlil_path.name, target=flat.name), folder=folder)
+    flat.write_text(match_widths(flat.read_text()))
+    run_yosys(f"read_rtlil {flat.name}; write_verilog -norename {verilog.name}", folder=folder)
+    flat.unlink()
+    header = _HEADER.format(top=rtlil_path.stem, version=tool_versions().get("dysharp-rtl", ""))
+    verilog.write_text(header + verilog.read_text())
     return verilog
 
 

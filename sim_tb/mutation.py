@@ -1,0 +1,105 @@
+"""Mutation of the RTL's source: proof that a checker bites.
+
+A mutant is one edit of a file under ``hw/``. The edited copy of the package is generated, built
+and run in a process of its own; the cocotb test that the mutant names must then fail. A mutant
+that does not build, or fails for another reason, proves nothing and is reported as such.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import dysharp
+from dysharp.hw.errors import UserError
+
+__all__ = ["Mutant", "run_mutant"]
+
+_CAUGHT, _SURVIVED, _BROKEN = 3, 0, 4
+_RUN = f"""
+import sys
+from dysharp.hw.config import load_preset
+from dysharp.sim_tb.run import SimulationFailed, run_block
+block, preset, test = sys.argv[1:]
+try:
+    run_block(block, load_preset(preset), tests=[test])
+except SimulationFailed as failure:
+    print(failure)
+    sys.exit({_CAUGHT} if str(failure).startswith(test + ": ") else {_BROKEN})
+"""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One edit and the test that must see it.
+
+    Parameters
+    ----------
+    name : str
+        What the edit does wrong, as a short phrase.
+    block : str
+        The block that is simulated, as ``hw.generate`` names it.
+    file : str
+        The file edited, below ``hw/``.
+    before, after : str
+        Text that occurs once in the file, and what stands there instead.
+    test : str
+        The cocotb test of ``sim_tb/<block>/<block>_tests.py`` that must fail.
+    preset : str
+        Configuration to build.
+    """
+
+    name: str
+    block: str
+    file: str
+    before: str
+    after: str
+    test: str
+    preset: str = "tiny"
+
+
+def run_mutant(mutant: Mutant) -> str:
+    """Build the mutant and run its test.
+
+    Returns
+    -------
+    str
+        The failure that the test reported.
+
+    Raises
+    ------
+    AssertionError
+        If the test passed, so the mutant survived, or failed for another reason than a check.
+    UserError
+        If ``before`` does not occur exactly once in the file.
+    """
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        package = Path(folder) / "dysharp"
+        shutil.copytree(Path(dysharp.__file__).parent, package, ignore=_no_caches)
+        path = package / "hw" / mutant.file
+        text = path.read_text()
+        if text.count(mutant.before) != 1:
+            raise UserError(
+                f"hw/{mutant.file}: mutant {mutant.name!r}: before: must occur once, "
+                f"not {text.count(mutant.before)} times"
+            )
+        path.write_text(text.replace(mutant.before, mutant.after))
+        done = subprocess.run(
+            [sys.executable, "-c", _RUN, mutant.block, mutant.preset, mutant.test],
+            env={**os.environ, "PYTHONPATH": folder},
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode != _SURVIVED, f"mutant survived {mutant.test}: {mutant.name}"
+    report = (done.stdout + done.stderr).strip()
+    assert done.returncode == _CAUGHT, f"mutant proves nothing: {mutant.name}\n{report[-2000:]}"
+    return done.stdout.strip()
+
+
+def _no_caches(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if name == "__pycache__"]
