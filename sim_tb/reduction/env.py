@@ -18,7 +18,15 @@ from dysharp.model.numerics import reduce_bf16_array
 from dysharp.sim_tb.agents import Bench, FlitSink, StreamMonitor, StreamSource
 from dysharp.sim_tb.scoreboard import Scoreboard
 
-__all__ = ["BF16_ADD", "Contribution", "ReductionEnv", "ReductionModel", "Request", "bf16_flit"]
+__all__ = [
+    "BF16_ADD",
+    "Contribution",
+    "ReductionEnv",
+    "ReductionModel",
+    "Request",
+    "bf16_flit",
+    "reduce_packets",
+]
 
 BF16_ADD = Attr.const({"dtype": Dtype.BF16, "op": Op.ADD, "acc": 1}).as_bits()
 GENERATIONS = 16
@@ -174,7 +182,7 @@ class ReductionModel:
         if session.statuses:
             cmd, attr = Cmd.ERR, min(session.statuses)
         elif request.flits:
-            data = _reduce(session.operands)
+            data = reduce_packets(session.operands)
         return Packet.multimem(
             cmd,
             maddr=request.maddr,
@@ -187,7 +195,7 @@ class ReductionModel:
         )
 
 
-def _reduce(operands: list[tuple[int, ...]]) -> tuple[int, ...]:
+def reduce_packets(operands: list[tuple[int, ...]]) -> tuple[int, ...]:
     """Sum of packets, each the same number of flits, in the order given."""
     arrays = [
         np.frombuffer(b"".join(flit.to_bytes(16, "little") for flit in data), np.uint16)

@@ -1,0 +1,1 @@
+"""Environment and tests of the whole switch."""
