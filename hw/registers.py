@@ -225,9 +225,9 @@ def switch_registers(
             *_error_log(SWITCH_ERRORS),
             *_counters(
                 SWITCH_ERRORS,
-                2 * ports,
+                5 * ports,
                 [
-                    ("dropped", ports, 32, "posted and response packets dropped for an error"),
+                    ("dropped", 4 * ports, 32, "posted and response packets dropped for an error"),
                     ("stray", ports, 32, "contributions that no session expected"),
                     ("rx_req_flits", ports, 32, "flits that came in as requests"),
                     ("rx_rsp_flits", ports, 32, "flits that came in as responses"),
@@ -235,7 +235,7 @@ def switch_registers(
                     ("tx_rsp_flits", ports, 32, "flits that left as responses"),
                     ("rx_stalls", 2 * ports, 32, "stream and cycle pairs: a flit waits to come in"),
                     ("tx_stalls", 2 * ports, 32, "stream and cycle pairs: a flit waits to leave"),
-                    ("replicas", ports, 32, "packets written to an output's queue by multicast"),
+                    ("replicas", ports * ports, 32, "requests written to an output's queue"),
                     ("contributions", ports, 32, "responses accumulated"),
                     ("results", ports, 32, "answers sent for a session"),
                     ("session_waits", ports, 32, "port and cycle pairs: a request waits for one"),
