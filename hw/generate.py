@@ -51,6 +51,8 @@ BLOCKS: dict[str, tuple[str, str]] = {
     "response_parser": ("dysharp.hw.switch.parser", "response_parser_block"),
     "route": ("dysharp.hw.switch.route", "route_block"),
     "ingress": ("dysharp.hw.switch.ingress", "ingress_block"),
+    "prune": ("dysharp.hw.switch.prune", "prune_block"),
+    "link_mux": ("dysharp.hw.link.link_mux", "link_mux_block"),
     "reduction": ("dysharp.hw.switch.reduction", "reduction_block"),
     "egress": ("dysharp.hw.switch.egress", "egress_block"),
     "switch": ("dysharp.hw.switch.switch", "switch_block"),
