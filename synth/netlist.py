@@ -8,7 +8,7 @@ from dysharp.hw.errors import UserError
 
 __all__ = ["NetlistModule", "macro_bits", "read_rtlil", "used_modules"]
 
-_MACRO = re.compile(r"sram_(\d+)x(\d+)")
+_MACRO = re.compile(r"sram_(\d+)x(\d+)(?:_g\d+)?")
 _LOGIC = re.compile(r"^  (?:process |cell \$)", re.MULTILINE)
 _MEMORY = re.compile(r"^  (?:memory |cell \$mem)", re.MULTILINE)
 

@@ -55,6 +55,7 @@ def test_memory_that_would_become_flipflops_is_refused():
 
 def test_macro_bits():
     assert macro_bits("sram_64x131") == 64 * 131
+    assert macro_bits("sram_1024x48_g24") == 1024 * 48
     assert macro_bits("ram_64x131") is None
     assert read_rtlil(DIAMOND)["ram_8x4"].own_bits == 32
 
