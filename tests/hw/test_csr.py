@@ -166,7 +166,7 @@ def simulate(testbench, *others):
         async def beside(ctx, other=other):
             await other(ctx, bench)
 
-        simulator.add_testbench(beside, background=True)
+        simulator.add_testbench(beside)
     simulator.run()
 
 
@@ -207,7 +207,7 @@ def test_command_lasts_one_cycle():
     pulses = []
 
     async def watch(ctx, bench):
-        while True:
+        for _ in range(30):
             *_, value = await ctx.tick().sample(Value.cast(bench.bank.go))
             pulses.append(value)
 
@@ -359,7 +359,7 @@ def test_reads_pass_beside_writes_that_never_stop():
         master = Master(ctx, bench.bus)
         await master.write(ram.address(6, "b"), 0x5A)
         number = 0
-        while True:
+        while len(done) < 50:
             await master.write(ram.address(number % 4, "a"), number)
             number += 1
 
