@@ -1,0 +1,146 @@
+"""The mutants: what each breaks, and the named test that catches it.
+
+``docs/mutants.md`` shows the list; ``tests/sim_tb/test_mutants.py`` runs it.
+"""
+
+from __future__ import annotations
+
+from dysharp.sim_tb.mutation import Mutant
+
+__all__ = ["MUTANTS"]
+
+_PARSER, _ROUTE, _REPLICATE = "switch/parser.py", "switch/route.py", "switch/replicate.py"
+_REDUCTION, _SESSIONS, _PRUNE = "switch/reduction.py", "switch/session_table.py", "switch/prune.py"
+_TLB, _MANAGER = "gpu/al_tlb.py", "gpu/al_manager.py"
+
+MUTANTS = (
+    Mutant(
+        "a packet that was cut or padded is not marked",
+        block="parser",
+        file=_PARSER,
+        before="is_last & (padding | misframed | flit.poison)",
+        after="is_last & flit.poison",
+        test="cut_or_padded",
+    ),
+    Mutant(
+        "a store may run one flit past its chunk",
+        block="parser",
+        file=_PARSER,
+        before="(first + touched <= chunk_flits)",
+        after="(first + touched <= chunk_flits + 1)",
+        test="malformed/case=store_crosses_chunk",
+    ),
+    Mutant(
+        "a reserved command is dropped without an answer",
+        block="parser",
+        file=_PARSER,
+        before="rule.answered | ~rule.known",
+        after="rule.answered",
+        test="malformed/case=reserved_command",
+    ),
+    Mutant(
+        "the slot behind the last one in use exists",
+        block="route",
+        file=_ROUTE,
+        before="(slot >= slots)",
+        after="(slot > slots)",
+        test="refused/case=slot_that_is_not_used",
+    ),
+    Mutant(
+        "only the last TX flit names targets",
+        block="route",
+        file=_ROUTE,
+        before="named.eq(all_named)",
+        after="named.eq(read.targets)",
+        test="random_requests",
+    ),
+    Mutant(
+        "targets need not be members of the object",
+        block="route",
+        file=_ROUTE,
+        before="outsiders.eq(now.tx & (all_named & ~now.members).any())",
+        after="outsiders.eq(0)",
+        test="refused/case=target_is_no_member",
+    ),
+    Mutant(
+        "a packet waits until all of its queues have room",
+        block="ingress",
+        file=_REPLICATE,
+        before="chosen.eq(wanted & self.push.fits)",
+        after="chosen.eq(Mux((wanted & ~self.push.fits).any(), 0, wanted))",
+        test="no_output_holds_another",
+    ),
+    Mutant(
+        "replicas leave before their session is reserved",
+        block="ingress",
+        file=_REPLICATE,
+        before="records.o.valid & (~needs_session | self.reserve.ready)",
+        after="records.o.valid",
+        test="nothing_leaves_before_its_session",
+    ),
+    Mutant(
+        "the first contribution is added to what stood there",
+        block="reduction",
+        file=_REDUCTION,
+        before="alu.load.eq(table.verdict.fresh)",
+        after="alu.load.eq(0)",
+        test="first_is_loaded",
+    ),
+    Mutant(
+        "a late answer counts for the session's next use",
+        block="reduction",
+        file=_SESSIONS,
+        before="(expected.generation == self.claim.id.generation)",
+        after="1",
+        test="strays_change_nothing",
+    ),
+    Mutant(
+        "a poisoned contribution is summed like any other",
+        block="reduction",
+        file=_REDUCTION,
+        before="is_poisoned.eq(flit.last & flit.poison)",
+        after="is_poisoned.eq(0)",
+        test="smallest_status_wins",
+    ),
+    Mutant(
+        "pruning forgets the rest of a long list",
+        block="prune",
+        file=_PRUNE,
+        before="owes_rest.eq(leaves_rest)",
+        after="owes_rest.eq(0)",
+        test="every_remainder",
+    ),
+    Mutant(
+        "the AL-TLB does not tell experts apart",
+        block="al_tlb",
+        file=_TLB,
+        before="self._object(key), slot, key.aidx)",
+        after="self._object(key), key.aidx)",
+        test="similar_keys_are_told_apart",
+    ),
+    Mutant(
+        "flushing an object forgets nothing",
+        block="al_tlb",
+        file=_TLB,
+        before="epochs[self._object(self.flush)] + 1)",
+        after="epochs[self._object(self.flush)])",
+        test="flush_forgets_one_object",
+    ),
+    Mutant(
+        "a walk overtakes the pending write of its entry",
+        block="hub",
+        file=_MANAGER,
+        before="axi.arvalid.eq(~pending)",
+        after="axi.arvalid.eq(1)",
+        test="a_walk_waits_for_the_write_of_its_entry",
+    ),
+    Mutant(
+        "an expert takes one row more than it has",
+        block="hub",
+        file=_MANAGER,
+        before="m.Elif(self.quota.used < self.quota.capacity)",
+        after="m.Elif(self.quota.used <= self.quota.capacity)",
+        test="a_full_expert_refuses",
+    ),
+)
+"""All mutants, along the way of the data."""

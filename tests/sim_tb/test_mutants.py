@@ -1,0 +1,40 @@
+"""Each checker bites: a broken RTL is caught by the test that the list names."""
+
+import pytest
+
+from dysharp.hw.errors import UserError
+from dysharp.sim_tb.mutants import MUTANTS
+from dysharp.sim_tb.mutation import Mutant, run_mutant
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "_"))
+def test_mutant_is_caught(mutant):
+    assert mutant.test in run_mutant(mutant)
+
+
+def test_an_edit_that_changes_nothing_is_told():
+    stale = Mutant(
+        "stale",
+        block="parser",
+        file="switch/parser.py",
+        before="no such text",
+        after="",
+        test="random_frames",
+    )
+    with pytest.raises(UserError, match="before: must occur once, not 0 times"):
+        run_mutant(stale)
+
+
+@pytest.mark.slow
+def test_a_harmless_edit_survives():
+    harmless = Mutant(
+        "harmless",
+        block="parser",
+        file="switch/parser.py",
+        before='"""Check the header, follow',
+        after='"""Follow',
+        test="cut_or_padded",
+    )
+    with pytest.raises(AssertionError, match="mutant survived cut_or_padded: harmless"):
+        run_mutant(harmless)
