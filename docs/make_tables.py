@@ -24,6 +24,7 @@ from dysharp.hw.parameters import Config, GpuConfig, SwitchConfig
 from dysharp.hw.register_map import Register, RegisterMap
 from dysharp.hw.registers import maps_of
 from dysharp.hw.rules import rule_text
+from dysharp.sim_tb.mutants import MUTANTS
 
 __all__ = ["TABLES", "documents", "main", "renew"]
 
@@ -170,6 +171,15 @@ def window(block: str, name: str) -> str:
     )
 
 
+def mutants() -> str:
+    """The mutants and the tests that catch them."""
+    rows = [
+        (f"`hw/{mutant.file}`", mutant.name, f"`sim_tb/{mutant.block}`: `{mutant.test}`")
+        for mutant in MUTANTS
+    ]
+    return _table(("file", "what the mutant does", "caught by"), rows)
+
+
 TABLES: dict[str, Callable[..., str]] = {
     "results": results,
     "presets": presets,
@@ -179,6 +189,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "commands": commands,
     "registers": registers,
     "window": window,
+    "mutants": mutants,
 }
 
 
