@@ -48,7 +48,7 @@ class ReductionAlu(Component):
 
     Source
     ------
-    The contract's table of reductions: bf16 add with f32 accumulation.
+    PTX ``multimem.ld_reduce.add.acc::f32`` on bf16: f32 accumulation, one rounding.
     """
 
     latency = FloatAdder.latency

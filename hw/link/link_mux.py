@@ -1,22 +1,23 @@
 """Two classes of packets share the cycles of one link."""
 
 from amaranth import Module, Signal
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
+from dysharp.hw.config import Config
 from dysharp.hw.link.fifo import Skid
 from dysharp.hw.link.flit import Flit, FlitStream
 from dysharp.hw.share import place
 
-__all__ = ["LinkMux"]
+__all__ = ["LinkMux", "link_mux_block"]
 
 
 class LinkMux(Component):
     """Loads at most one flit a cycle, of either class, towards a link.
 
-    Latency: one cycle. Throughput: one flit a cycle for both classes together, flit by flit; a
+    Latency: two cycles. Throughput: one flit a cycle for both classes together, flit by flit; a
     class that is held back, or has nothing, leaves its cycles to the other. When both could go
-    they take turns, so neither waits for more than one flit of the other. ``ready`` of one class
-    never depends on ``ready`` of the other's output.
+    they take turns, so neither waits for more than one flit of the other. No path leads from
+    ``ready`` of an output to ``ready`` of an input.
 
     Members
     -------
@@ -25,8 +26,8 @@ class LinkMux(Component):
 
     Source
     ------
-    The contract's link: two streams which together carry one flit a cycle; the link layer,
-    later, puts both on one lane with credits for each class.
+    As on NVLink, requests and responses share one lane and have credits of their own; the link
+    layer that does so comes later, this block keeps to its rate.
     """
 
     def __init__(self):
@@ -45,34 +46,33 @@ class LinkMux(Component):
         return "link_mux"
 
     def elaborate(self, platform):
-        """A register stage for each class; ``load_*`` is whose turn it is."""
+        """A skid for each class, then its register; ``load`` is whose turn it is."""
         m = Module()
-        req, rsp = Skid(shape=Flit), Skid(shape=Flit)
-        m.submodules.req = place(req)
-        m.submodules.rsp = place(rsp)
-
-        req_first = Signal(init=1)
-        load_req, load_rsp = Signal(), Signal()
-        can_req, can_rsp = Signal(), Signal()
+        skids = [Skid(shape=Flit) for _ in range(2)]
+        loads = Signal(2)
+        wants = Signal(2)
+        first = Signal()
         m.d.comb += [
-            can_req.eq(self.i_req.valid & req.i.ready),
-            can_rsp.eq(self.i_rsp.valid & rsp.i.ready),
-            load_req.eq(can_req & (req_first | ~can_rsp)),
-            load_rsp.eq(can_rsp & ~(can_req & req_first)),
-            req.i.valid.eq(load_req),
-            rsp.i.valid.eq(load_rsp),
-            req.i.payload.eq(self.i_req.payload),
-            rsp.i.payload.eq(self.i_rsp.payload),
-            self.i_req.ready.eq(load_req),
-            self.i_rsp.ready.eq(load_rsp),
+            loads[0].eq(wants[0] & ~(wants[1] & first)),
+            loads[1].eq(wants[1] & ~(wants[0] & ~first)),
         ]
-        with m.If(load_req | load_rsp):
-            m.d.sync += req_first.eq(load_rsp)
+        with m.If(loads.any()):
+            m.d.sync += first.eq(loads[0])
 
-        for skid, output in ((req, self.o_req), (rsp, self.o_rsp)):
-            m.d.comb += [
-                output.valid.eq(skid.o.valid),
-                output.payload.eq(skid.o.payload),
-                skid.o.ready.eq(output.ready),
-            ]
+        streams = ((self.i_req, self.o_req), (self.i_rsp, self.o_rsp))
+        for k, (source, sink) in enumerate(streams):
+            skid = skids[k]
+            m.submodules[f"skid{k}"] = place(skid)
+            connect(m, flipped(source), skid.i)
+            is_free = sink.ready | ~sink.valid
+            m.d.comb += [wants[k].eq(skid.o.valid & is_free), skid.o.ready.eq(loads[k])]
+            with m.If(is_free):
+                m.d.sync += sink.valid.eq(loads[k])
+            with m.If(loads[k]):
+                m.d.sync += sink.payload.eq(skid.o.payload)
         return m
+
+
+def link_mux_block(config: Config) -> LinkMux:
+    """The mux of one link, as a block of its own."""
+    return LinkMux()

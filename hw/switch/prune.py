@@ -4,6 +4,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out
 
+from dysharp.hw.config import Config
 from dysharp.hw.link.fifo import Fifo, Skid
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.packet import (
@@ -19,7 +20,7 @@ from dysharp.hw.packet import (
 )
 from dysharp.hw.share import place
 
-__all__ = ["Compactor", "Prune"]
+__all__ = ["Compactor", "Prune", "prune_block"]
 
 _SLOTS = data.ArrayLayout(TARGET_BITS, TARGETS_PER_FLIT)
 _REST = data.ArrayLayout(TARGET_BITS, TARGETS_PER_FLIT - 1)
@@ -285,3 +286,8 @@ def _flits_of(count):
 def _has_list(header):
     """TX flits follow, if the count is not 0."""
     return Cat(header.cmd == cmd for cmd, rule in CMD_RULES.items() if rule.targets).any()
+
+
+def prune_block(config: Config) -> Prune:
+    """One output's pruning, as a block of its own."""
+    return Prune()

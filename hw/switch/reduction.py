@@ -85,8 +85,8 @@ class ReductionUnit(Component):
 
     Source
     ------
-    The DySHARP paper's reduction units: one a port, 64 KB of accumulators. The rules for what does
-    not belong are the contract's; NVLink SHARP's patents describe the same shape of unit.
+    The DySHARP paper's reduction units: one a port, 64 KB of accumulators. What it leaves open is
+    decided in ``docs/reduction.md``.
     """
 
     reserve: stream.Interface

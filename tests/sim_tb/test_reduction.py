@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dysharp.hw.config import load_preset
+from dysharp.sim_tb.mutation import Mutant, run_mutant
 from dysharp.sim_tb.run import run_block
 
 
@@ -34,3 +35,44 @@ def test_at_length(seed):
         "reduction", config, tests=["random_sessions"], seed=seed, stalls=0.2,
         params={"requests": 3000}, optimize=True,
     )  # fmt: skip
+
+
+MUTANTS = [
+    Mutant(
+        "a later contribution is loaded, not added",
+        "reduction",
+        "switch/session_table.py",
+        "fresh.eq(fresh & ~touched | begins)",
+        "fresh.eq(fresh | begins)",
+        "sum_follows_arrival",
+    ),
+    Mutant(
+        "an answer to an earlier use of a session counts",
+        "reduction",
+        "switch/session_table.py",
+        "(live & here).any() & (expected.generation == self.claim.id.generation)",
+        "(live & here).any()",
+        "strays_change_nothing",
+    ),
+    Mutant(
+        "accumulators are read while their sum is in the adder",
+        "reduction",
+        "switch/reduction.py",
+        "in_adder.eq(Cat(conflicts).any())",
+        "in_adder.eq(0)",
+        "short_chunks_wait_for_the_adder",
+    ),
+    Mutant(
+        "the largest status wins",
+        "reduction",
+        "switch/session_table.py",
+        "(one != 0) & (one < other)",
+        "(one != 0) & (one > other)",
+        "smallest_status_wins",
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutants_are_caught(mutant):
+    assert run_mutant(mutant)

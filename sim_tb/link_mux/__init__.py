@@ -1,0 +1,1 @@
+"""Tests of the mux of two classes on a link."""

@@ -1,0 +1,39 @@
+"""Pruning in simulation."""
+
+from __future__ import annotations
+
+import pytest
+
+from dysharp.hw.config import load_preset
+from dysharp.sim_tb.mutation import Mutant, run_mutant
+from dysharp.sim_tb.run import run_block
+
+
+@pytest.mark.parametrize("stalls", [0.0, 0.4])
+def test_prune(stalls):
+    run_block("prune", load_preset("tiny"), stalls=stalls)
+
+
+MUTANTS = [
+    Mutant(
+        "the length stays that of the whole list",
+        "prune",
+        "switch/prune.py",
+        "waiting.header.len - old_flits + _flits_of(final_total)",
+        "waiting.header.len",
+        "random_packets",
+    ),
+    Mutant(
+        "what is left of a full flit is lost",
+        "prune",
+        "switch/prune.py",
+        "owes_rest.eq(leaves_rest)",
+        "owes_rest.eq(0)",
+        "every_remainder",
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutants_are_caught(mutant):
+    assert run_mutant(mutant)
