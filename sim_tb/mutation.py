@@ -17,6 +17,7 @@ from pathlib import Path
 
 import dysharp
 from dysharp.hw.errors import UserError
+from dysharp.sim_tb.build import build_root
 
 __all__ = ["Mutant", "run_mutant"]
 
@@ -91,7 +92,8 @@ def run_mutant(mutant: Mutant) -> str:
         path.write_text(text.replace(mutant.before, mutant.after))
         done = subprocess.run(
             [sys.executable, "-c", _RUN, mutant.block, mutant.preset, mutant.test],
-            env={**os.environ, "PYTHONPATH": folder},
+            env={**os.environ, "PYTHONPATH": folder, "DYSHARP_BUILD": str(build_root())},
+            cwd=folder,  # the first place that Python looks for packages
             capture_output=True,
             text=True,
         )

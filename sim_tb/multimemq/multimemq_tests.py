@@ -234,13 +234,18 @@ async def tags_run_out(dut):
 
     env = MultimemQEnv(dut, answer=keep)
     await env.bench.start()
-    for _ in range(2 * env.outstanding):
-        env.put(job(env, op=Cmd.MM_ST, count=2, missing=0, flits=1))
+    for index in range(4 * env.outstanding):
+        op = (Cmd.MM_ST, Cmd.MM_LDR)[index % 2]
+        env.put(job(env, op=op, count=2, missing=0, flits=env.chunk_bytes // 16))
     await env.bench.until(lambda: len(held) == env.outstanding, limit=5000)
     await env.bench.cycles(200)
     assert len(held) == env.outstanding == env.most_tags
-    while env.complete < 2 * env.outstanding:
-        await env.bench.until(lambda: bool(held), limit=1000, what="a packet")
+    while env.complete < 4 * env.outstanding:
+        await env.bench.until(
+            lambda: bool(held) or env.complete == 4 * env.outstanding, limit=2000, what="a packet"
+        )
+        if not held:
+            break
         packet = held.pop(env.choose.randrange(len(held)))
         env.send_answer(right_answer(env, packet))
         await env.bench.cycles(env.choose.randrange(40))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dysharp.hw.config import load_preset
+from dysharp.sim_tb.mutation import Mutant, run_mutant
 from dysharp.sim_tb.run import run_block
 
 ALWAYS_STALLING = [
@@ -46,3 +47,60 @@ def test_one_of_each():
     """The smallest that can be built: one entry, one outstanding packet."""
     config = load_preset("tiny", multimemq_entries=1, outstanding=1)
     run_block("multimemq", config, tests=["random_instructions", "tags_run_out"], stalls=0.2)
+
+
+MUTANTS = [
+    Mutant(
+        "a -1 in the list is sent",
+        "multimemq",
+        "gpu/list_packer.py",
+        "mask[k] & (lanes[k] != NO_TARGET)",
+        "mask[k]",
+        "random_instructions",
+    ),
+    Mutant(
+        "the lists of a first and a second flit are not joined",
+        "multimemq",
+        "gpu/list_packer.py",
+        "held.eq(Mux(emit, window[FLIT_BITS:], window))",
+        "held.eq(Mux(emit, 0, window))",
+        "every_list_length",
+    ),
+    Mutant(
+        "a tag is free before its answer has come whole",
+        "multimemq",
+        "gpu/outstanding.py",
+        "free.eq(is_end)",
+        "free.eq(valid & known & (held.kind == FlitKind.HDR))",
+        "tags_run_out",
+    ),
+    Mutant(
+        "a wrong count in an answer goes unseen",
+        "multimemq",
+        "gpu/outstanding.py",
+        "~due.static & (answer.multimem.count != due.count)",
+        "0 & due.static",
+        "wrong_answers",
+    ),
+    Mutant(
+        "a packet leaves without a place for its result",
+        "multimemq",
+        "gpu/packetizer.py",
+        "self.tag.valid & (self.room >= need)",
+        "self.tag.valid",
+        "stalled_results_never_block_the_link",
+    ),
+    Mutant(
+        "an empty list is sent as the preset group",
+        "multimemq",
+        "gpu/packetizer.py",
+        "| ~instruction.static & (count == 0)",
+        "",
+        "nobody_is_named",
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutants_are_caught(mutant):
+    assert run_mutant(mutant)
