@@ -96,7 +96,7 @@ class Gpu(Component):
         queue = multimemq_block(config)
         hub = hub_block(config)
         tracker = token_tracker_block(config)
-        bank = CsrBank(registers=self.registers)
+        bank: Any = CsrBank(registers=self.registers)
         m.submodules.multimemq = place(queue)
         m.submodules.hub = place(hub)
         m.submodules.tracker = place(tracker)
@@ -132,7 +132,7 @@ class Gpu(Component):
         connect(m, tracker.tx, requests.i[1])
         connect(m, responses.o, queue.rx)
 
-        header = Signal(Header)
+        header: Any = Signal(Header)
         inside = Signal()
         link, kept, chosen = (Signal(range(links), name=name) for name in ("link", "kept", "to"))
         m.d.comb += [
@@ -146,7 +146,7 @@ class Gpu(Component):
             m.d.sync += [inside.eq(~requests.o.p.last), kept.eq(chosen)]
         for k in range(links):
             edge = self.p[k]
-            mux = LinkMux()
+            mux: Any = LinkMux()
             m.submodules[f"link{k}"] = place(mux)
             connect(m, flipped(edge.rx_req), hub.rx[k])
             connect(m, flipped(edge.rx_rsp), responses.i[k])

@@ -1,5 +1,7 @@
 """Reads target lists from memory, ahead of the packets that need them."""
 
+from typing import Any
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
@@ -70,6 +72,7 @@ class ListFetch(Component):
     i: stream.Interface
     o: stream.Interface
     tx: stream.Interface
+    m_axi: Any
 
     def __init__(self, *, data_width: int, lists: int = 32, beats: int = 32, flits: int = 32):
         longest = -(-(data_width // 8 - 2 + 2 * MAX_COUNT) // (data_width // 8))

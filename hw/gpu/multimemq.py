@@ -1,5 +1,7 @@
 """The MultimemQ: the source GPU's queue of multimem instructions."""
 
+from typing import Any
+
 from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
@@ -99,6 +101,7 @@ class MultimemQ(Component):
     result: stream.Interface
     tx: stream.Interface
     rx: stream.Interface
+    m_axi: Any
     events: data.View
 
     def __init__(

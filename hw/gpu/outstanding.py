@@ -1,5 +1,7 @@
 """Packets that wait for their answer, and the results that the answers bring."""
 
+from typing import Any
+
 from amaranth import Array, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
@@ -113,13 +115,13 @@ class Outstanding(Component):
         table = Ram(width=_Due.as_shape().size, depth=self.entries)
         m.submodules.table = place(table)
         sent, flit = self.sent.p, self.i.p
-        header = Signal(Header)
+        header: Any = Signal(Header)
         in_use = Array(Signal(name=f"in_use{k}") for k in range(self.entries))
         freed = Signal(range(self.entries))
         free = Signal()
         self._tags(m, freed, free)
 
-        due = Signal(_Due)
+        due: Any = Signal(_Due)
         m.d.comb += [
             self.sent.ready.eq(1),
             self.i.ready.eq(1),
@@ -135,8 +137,8 @@ class Outstanding(Component):
             m.d.sync += in_use[sent.tag].eq(1)
 
         # One cycle later: the entry is there, for the packet's first flit and all others.
-        held = Signal(ParsedFlit)
-        answer = Signal(Header)
+        held: Any = Signal(ParsedFlit)
+        answer: Any = Signal(Header)
         valid, known, is_end = Signal(), Signal(), Signal()
         just_freed = is_end & (freed == header.tag.local)
         m.d.sync += [valid.eq(self.i.valid), held.eq(flit)]
@@ -179,7 +181,7 @@ class Outstanding(Component):
         with m.If(is_fresh & self.tag.ready):
             m.d.sync += fresh.eq(fresh + 1)
 
-    def _fault(self, m: Module, answer, due, held) -> Signal:
+    def _fault(self, m: Module, answer, due, held) -> Any:
         """What is wrong with an answer; final on its last flit."""
         status = Mux(answer.tx, Value.cast(answer.multimem.attr), answer.addr[:8])
         expected = Mux(due.loads, Cmd.MM_RSP.value, Cmd.MM_ACK.value)
@@ -196,7 +198,7 @@ class Outstanding(Component):
             m.d.comb += fault.eq(Status.POISONED)
         return fault
 
-    def _results(self, m: Module, valid: Value, held, due, fault: Signal, is_end: Signal) -> None:
+    def _results(self, m: Module, valid: Value, held, due, fault, is_end: Signal) -> None:
         """A ring that shows only whole results; a fault takes back the data written before it."""
         ring = Ram(width=Result.as_shape().size, depth=self.beats, transparent=True)
         m.submodules.ring = place(ring)
@@ -206,7 +208,7 @@ class Outstanding(Component):
         )
         level, reserved = Signal(range(self.beats + 1)), Signal(range(self.beats + 1))
         is_data, write, leave = Signal(), Signal(), Signal()
-        beat = Signal(Result)
+        beat: Any = Signal(Result)
         good = fault == Status.OK
         beats_of = Mux(due.loads, due.flits, 1)
         written = Signal(5)

@@ -1,5 +1,7 @@
 """Turns instructions, their lists and their data into packets."""
 
+from typing import Any
+
 from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
@@ -133,6 +135,7 @@ class Packetizer(Component):
     o: stream.Interface
     sent: stream.Interface
     done: stream.Interface
+    events: Any
     room: Signal
 
     def __init__(self, *, room_bits: int):
@@ -291,7 +294,7 @@ class Packetizer(Component):
     def _header(self, m: Module, count: Value, lists: Value) -> Value:
         """Flit 0. A load's flits wanted are the lowest address bits; posted packets have tag 0."""
         instruction = self.i.p.instruction
-        header = Signal(Header)
+        header: Any = Signal(Header)
         address = header.multimem
         length = lists + Mux(instruction.gives_data, instruction.flits, 0)
         m.d.comb += [

@@ -1,5 +1,7 @@
 """TS table: at the destination, how much of each tile of tokens has arrived."""
 
+from typing import Any
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, enum, stream
@@ -12,6 +14,7 @@ from dysharp.hw.gpu.tracker_windows import (
     FLITS_BITS,
     TILE_ROW_BITS,
     TILE_TOKENS,
+    fields_of,
     share_window,
     tile_window,
 )
@@ -88,6 +91,8 @@ class TileTable(Component):
     """
 
     i: stream.Interface
+    tiles: Any
+    shares: Any
     lost: Signal
 
     def __init__(self, *, entries: int, objects: int, slots: int):
@@ -135,7 +140,8 @@ class TileTable(Component):
         m.submodules.shown = place(shown)
         m.submodules.shares = place(share_ram)
 
-        step, held = Signal(_Step), Signal(_Step)
+        step: Any = Signal(_Step)
+        held: Any = Signal(_Step)
         stepping, active = Signal(), Signal()
         clearing, cleared = Signal(init=1), Signal(range(max(self.entries, share_ram.depth)))
         self._choose(m, step, stepping, clearing)
@@ -152,8 +158,10 @@ class TileTable(Component):
                 clearing.eq(cleared != max(self.entries, share_ram.depth) - 1),
             ]
 
-        tile, new_tile = Signal(_Tile), Signal(_Tile)
-        share, new_share = Signal(_Share), Signal(_Share)
+        tile: Any = Signal(_Tile)
+        new_tile: Any = Signal(_Tile)
+        share: Any = Signal(_Share)
+        new_share: Any = Signal(_Share)
         write_tile, write_share, hit = Signal(), Signal(), Signal()
         product, target = Signal(DACC_BITS), Signal(DACC_BITS)
         is_announce = held.kind == _Kind.ANNOUNCE
@@ -214,7 +222,7 @@ class TileTable(Component):
 
     def _choose(self, m: Module, step, stepping: Signal, clearing: Signal) -> None:
         """A window's write, kept for a cycle, goes before the Hub's events."""
-        wanted = Signal(_Step)
+        wanted: Any = Signal(_Step)
         pending = Signal()
         share_writes = self.shares.write_en
         slot_bits = ceil_log2(self.slots)
@@ -259,7 +267,7 @@ class TileTable(Component):
 
     def _show(self, m: Module, shown: Ram) -> None:
         """The window reads from a copy of the table."""
-        at_entry = Signal(_Tile)
+        at_entry: Any = Signal(_Tile)
         word = Signal(len(self.tiles.word))
         register = self.tile_map["tile"]
         m.d.sync += word.eq(self.tiles.word)
@@ -270,7 +278,7 @@ class TileTable(Component):
         ]
         with m.Switch(word):
             with m.Case(register.word):
-                tile = data.View(register.shape, self.tiles.read_data[: register.width])
+                tile = fields_of(register, self.tiles.read_data)
                 m.d.comb += [
                     tile.valid.eq(at_entry.valid),
                     tile.ready.eq(at_entry.ready),

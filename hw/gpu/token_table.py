@@ -1,12 +1,14 @@
 """OR table: at the source, how many experts have finished each token."""
 
+from typing import Any
+
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.gpu.hub_records import OBJECT_BITS, Notice
-from dysharp.hw.gpu.tracker_windows import COUNT_BITS, token_window
+from dysharp.hw.gpu.tracker_windows import COUNT_BITS, fields_of, token_window
 from dysharp.hw.memory import Ram
 from dysharp.hw.share import place
 
@@ -48,6 +50,7 @@ class TokenTable(Component):
     """
 
     i: stream.Interface
+    window: Any
     unmatched: Signal
 
     def __init__(self, *, entries: int):
@@ -79,16 +82,14 @@ class TokenTable(Component):
         window = self.window
         index_bits = ceil_log2(self.entries)
         token = Signal(32)
-        started = Signal(_Entry)
+        started: Any = Signal(_Entry)
         start, start_index = Signal(), Signal(index_bits)
         clearing, cleared = Signal(init=1), Signal(index_bits)
         m.d.sync += start.eq(window.write_en & (window.word == self.map["follow"].word))
         with m.If(window.write_en):
             with m.If(window.word == self.map["token"].word):
                 m.d.sync += token.eq(window.write_data)
-            follow = data.View(
-                self.map["follow"].shape, window.write_data[: self.map["follow"].width]
-            )
+            follow = fields_of(self.map["follow"], window.write_data)
             m.d.sync += [
                 start_index.eq(window.index),
                 started.valid.eq(1),
@@ -97,9 +98,10 @@ class TokenTable(Component):
                 started.threshold.eq(follow.threshold),
             ]
 
-        notice = Signal(Notice)
+        notice: Any = Signal(Notice)
         counting, hit = Signal(), Signal()
-        entry, counted = Signal(_Entry), Signal(_Entry)
+        entry: Any = Signal(_Entry)
+        counted: Any = Signal(_Entry)
         m.d.comb += [
             self.i.ready.eq(~clearing & ~window.write_en),
             counts.read_en.eq(self.i.valid & self.i.ready),
@@ -132,7 +134,7 @@ class TokenTable(Component):
                 ram.write_data.eq(write_data),
             ]
 
-        at_entry = Signal(_Entry)
+        at_entry: Any = Signal(_Entry)
         word = Signal(len(window.word))
         m.d.sync += word.eq(window.word)
         m.d.comb += [
@@ -144,13 +146,13 @@ class TokenTable(Component):
             with m.Case(self.map["token"].word):
                 m.d.comb += window.read_data.eq(at_entry.token)
             with m.Case(self.map["follow"].word):
-                shown_follow = data.View(self.map["follow"].shape, window.read_data[:16])
+                shown_follow = fields_of(self.map["follow"], window.read_data)
                 m.d.comb += [
                     shown_follow.object.eq(at_entry.object),
                     shown_follow.threshold.eq(at_entry.threshold),
                 ]
             with m.Default():
-                readiness = data.View(self.map["readiness"].shape, window.read_data[:16])
+                readiness = fields_of(self.map["readiness"], window.read_data)
                 m.d.comb += [
                     readiness.valid.eq(at_entry.valid),
                     readiness.ready.eq(at_entry.valid & (at_entry.n_ready >= at_entry.threshold)),

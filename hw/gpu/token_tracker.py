@@ -1,5 +1,7 @@
 """The token tracker: what lets Dispatch, the experts and Combine run at once."""
 
+from typing import Any
+
 from amaranth import Module, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
@@ -10,7 +12,7 @@ from dysharp.hw.gpu.al_manager import AlTouch
 from dysharp.hw.gpu.hub_records import Notice, Written
 from dysharp.hw.gpu.tile_table import TileTable
 from dysharp.hw.gpu.token_table import TokenTable
-from dysharp.hw.gpu.tracker_windows import tracker_windows
+from dysharp.hw.gpu.tracker_windows import fields_of, tracker_windows
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.packet import Cmd, Header
@@ -77,6 +79,10 @@ class TokenTracker(Component):
     written: stream.Interface
     notify: stream.Interface
     tx: stream.Interface
+    tokens: Any
+    tiles: Any
+    notices: Any
+    shares: Any
     events: data.View
 
     def __init__(self, *, objects: int, slots: int, ts_entries: int, or_entries: int):
@@ -139,10 +145,10 @@ class TokenTracker(Component):
     def _send(self, m: Module) -> None:
         """A NOTIFY is one flit: its token, object and GPU are the address."""
         window, register = self.notices, self.notice_map["send"]
-        header = Signal(Header)
+        header: Any = Signal(Header)
         token = Signal(32)
         m.submodules.waiting = place(waiting := Fifo(shape=64, depth=NOTICES))
-        to = data.View(register.shape, window.write_data[: register.width])
+        to = fields_of(register, window.write_data)
         address = Signal(64)
         is_token = window.word == self.notice_map["token"].word
         with m.If(window.write_en & is_token):

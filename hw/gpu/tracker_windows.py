@@ -1,5 +1,9 @@
 """The windows of the token tracker in the GPU's register map."""
 
+from typing import Any
+
+from amaranth.hdl import Value
+from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.gpu.hub_records import LIDX_BITS, OBJECT_BITS, SLOT_BITS
@@ -11,6 +15,7 @@ __all__ = [
     "FLITS_BITS",
     "TILE_ROW_BITS",
     "TILE_TOKENS",
+    "fields_of",
     "notice_window",
     "share_window",
     "tile_window",
@@ -24,6 +29,12 @@ TILE_TOKENS = 128
 """Tokens of one expert that make up a tile, and a row of GEMM-1's input."""
 TILE_ROW_BITS = LIDX_BITS - ceil_log2(TILE_TOKENS)
 DACC_BITS = FLITS_BITS + ceil_log2(TILE_TOKENS) + 1
+
+
+def fields_of(register: Register, word: Value) -> Any:
+    """The fields of a register of one word, in a value of 32 bits."""
+    layout: Any = register.shape
+    return data.View(layout, word[: register.width])
 
 
 def token_window(*, entries: int) -> Window:

@@ -111,7 +111,7 @@ class TokenTrackerEnv:
         self.notify = StreamSource(bench, "notify")
         self.sent: list[Packet] = []
         self.link = FlitSink(bench, "tx", on_packet=self._on_packet)
-        self.events = dict.fromkeys(self.EVENTS, 0)
+        self.events: dict[str, int] = dict.fromkeys(self.EVENTS, 0)
         self._events = {name: bench.wire(f"events_{name}").read for name in self.EVENTS}
         self.choose = bench.random("token tracker")
         bench.add(self)
