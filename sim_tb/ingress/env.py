@@ -16,7 +16,14 @@ from dysharp.hw.packet import (
     ReplicaTag,
     Status,
 )
-from dysharp.sim_tb.agents import Bench, FlitPacket, FlitSink, FlitSource, StreamSink
+from dysharp.sim_tb.agents import (
+    Bench,
+    FlitPacket,
+    FlitSink,
+    FlitSource,
+    StallPattern,
+    StreamSink,
+)
 from dysharp.sim_tb.parser.env import Frame, parse
 from dysharp.sim_tb.route.model import POSTED, Decision, Fabric, ObjectSpec
 from dysharp.sim_tb.scoreboard import difference
@@ -85,10 +92,10 @@ class Queues:
         push = self._push.read()
         if push:
             self.written.append(self.bench.cycle)
-            flit = tuple(wire.read() for wire in self._flit)
+            word, last, poison = (wire.read() for wire in self._flit)
             for port in range(self.ports):
                 if push >> port & 1:
-                    self._write(port, flit)
+                    self._write(port, (word, last, poison))
         fits = 0
         for port in range(self.ports):
             if port not in self.blocked and self.levels[port]:
@@ -221,15 +228,15 @@ class IngressEnv:
             self.bench.fail(f"an answer that nobody expects: {got}")
         self._answers.remove(key)
 
-    def send_request(self, packet: Packet, flits: Sequence[int] | None = None) -> Decision | None:
-        """Send a request; None if it is malformed."""
+    def send_request(self, packet: Packet, flits: Sequence[int] | None = None) -> Decision:
+        """Send a request; what route decides, or that it is malformed."""
         flits = list(flits or packet.encode())
         self.requests.send(flits)
         parsed = parse(Frame(flits), responses=False, chunk_bytes=self.fabric.chunk_bytes)
         if not parsed.flits:
             if parsed.error:
                 self._answer(Status.MALFORMED, flits[0])
-            return None
+            return Decision(Status.MALFORMED)
         decision = self.fabric.decide(packet, self.port // self.fabric.links, flits)
         if decision.status is not Status.OK:
             if packet.cmd not in POSTED:
@@ -283,6 +290,13 @@ class IngressEnv:
         parsed = parse(Frame(flits), responses=True, chunk_bytes=self.fabric.chunk_bytes)
         if parsed.flits and packet.tag_port < self.ports:
             self._expect("rsp", [packet.tag_port], flits[:1], parsed.flits)
+
+    def never_stall(self) -> None:
+        """Let every agent go at full speed, whatever the run's stalls are."""
+        for source in (self.requests, self.responses):
+            source._stall = StallPattern()
+        for sink in (self.reserve, self.error):
+            sink._can_stall = False
 
     async def finished(self, *, limit: int = 200_000) -> None:
         """Wait for all that must come, then for nothing more."""

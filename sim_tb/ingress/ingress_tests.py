@@ -7,7 +7,6 @@ from typing import Any
 import cocotb
 
 from dysharp.hw.packet import Cmd, Packet, Status
-from dysharp.sim_tb.agents import StallPattern
 from dysharp.sim_tb.ingress.env import IngressEnv
 from dysharp.sim_tb.parser.packets import (
     multimem_packet,
@@ -53,7 +52,8 @@ async def each_kind_goes_its_way(dut):
     env.send_request(read(2))
     env.send_request(Packet.unicast(Cmd.NOTIFY, addr=1 << 40, local=7))
     assert env.send_request(load([40])).status is Status.UNKNOWN_TARGET
-    assert env.send_request(Packet.unicast(Cmd.WR, addr=8, data=[1], local=9)) is None
+    misaligned = Packet.unicast(Cmd.WR, addr=8, data=[1], local=9)
+    assert env.send_request(misaligned).status is Status.MALFORMED
     env.send_request(load([15, 14, 13, 12, 11, 10, 9, 8, 7]))
     await env.finished()
 
@@ -97,9 +97,7 @@ async def one_flit_a_cycle(dut):
     it leaves a gap of the difference; from then on the ring is that far behind.
     """
     env = await start(dut)
-    for agent in (env.requests, env.responses, env.reserve, env.error):
-        agent._stall = StallPattern()
-        agent._can_stall = False
+    env.never_stall()
     queues = env.queues
     for row in queues.values():
         row.blocked = set(range(env.ports))

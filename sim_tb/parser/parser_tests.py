@@ -165,7 +165,7 @@ async def one_flit_a_cycle(dut):
     lengths = []
     for _ in range(150):
         make = values.choice((unicast_packet, multimem_packet))
-        flits = make(values, 128).encode()
+        flits = make(values, env.chunk_bytes).encode()
         if values.random() < 0.3:
             flits = Packet.unicast(Cmd.RD, addr=0).encode()
         env.send(flits)
@@ -201,9 +201,8 @@ async def waits_for_room_for_answers(dut):
 def random_frame(values, env) -> Frame:
     """A frame that is mostly right."""
     if values.random() < 0.02:
-        make = response_packet if values.random() < 0.5 else unicast_packet
-        flits = make(values) if make is response_packet else make(values, env.chunk_bytes)
-        flits = flits.encode()
+        stray = response_packet(values), unicast_packet(values, env.chunk_bytes)
+        flits = values.choice(stray).encode()
     elif env.responses:
         flits = response_packet(values).encode()
     elif values.random() < 0.6:

@@ -122,14 +122,14 @@ class RouteEnv:
     def _record(packet: Packet, decision: Decision, flits: int) -> dict[str, int]:
         record = {
             "posted": int(packet.cmd in POSTED),
-            "needs_session": int(decision.session is not None),
+            "needs_session": int(bool(decision.session)),
             "len": flits - 1,
             "split": decision.split,
             "ports": sum(1 << port for port in decision.ports),
         }
         if packet.cmd not in POSTED:
             record["local"] = packet.tag_local
-        return record | (decision.session or {})
+        return record | decision.session
 
     def _flit(self, fields: dict[str, int]) -> None:
         got = self._unpack(fields)

@@ -61,15 +61,15 @@ class Decision:
         OK, or why it is refused.
     ports : set of int
         Where it goes.
-    session : dict or None
-        What a session must know, for what the reduction unit answers.
+    session : dict
+        What a session must know; empty if there is none.
     split : int
         For pruning; 0 without a list.
     """
 
     status: Status = Status.OK
     ports: set[int] = field(default_factory=set)
-    session: dict[str, int] | None = None
+    session: dict[str, int] = field(default_factory=dict)
     split: int = 0
 
 
@@ -170,7 +170,7 @@ class Fabric:
         }
         return Decision(
             ports=ports,
-            session=None if packet.cmd is Cmd.MM_STP else session,
+            session={} if packet.cmd is Cmd.MM_STP else session,
             split=entry.split if packet.count else 0,
         )
 
