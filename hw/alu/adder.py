@@ -22,15 +22,17 @@ class FloatAdder(Component):
     ----------
     format : format of operands and sum
 
-    Members
-    -------
-    a, b : In
-    o : Out
-
     Source
     ------
     IEEE 754-2019 sections 4.3.1 and 6; single-path adder with guard, round and sticky bit.
     """
+
+    a: Signal
+    """In."""
+    b: Signal
+    """In."""
+    o: Signal
+    """Out."""
 
     latency = 3
 

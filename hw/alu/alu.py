@@ -1,5 +1,7 @@
 """The datapath of the reduction: one flit a cycle into accumulators, and out again."""
 
+from typing import Any
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib.wiring import Component, In, Out
 
@@ -38,18 +40,21 @@ class ReductionAlu(Component):
     ----------
     lanes : numbers a flit
 
-    Members
-    -------
-    attr : In, type, operation and accumulation, one of :data:`SUPPORTED`; with ``operand``
-    load : In, the operand starts a sum; ``accumulator`` counts for nothing
-    operand : In, the flit
-    accumulator : In, the sum so far
-    result : Out, the new sum, :attr:`latency` cycles later
-
     Source
     ------
     PTX ``multimem.ld_reduce.add.acc::f32`` on bf16: f32 accumulation, one rounding.
     """
+
+    attr: Any
+    """In, type, operation and accumulation, one of :data:`SUPPORTED`; with ``operand``."""
+    load: Signal
+    """In, the operand starts a sum; ``accumulator`` counts for nothing."""
+    operand: Signal
+    """In, the flit."""
+    accumulator: Signal
+    """In, the sum so far."""
+    result: Signal
+    """Out, the new sum, :attr:`latency` cycles later."""
 
     latency = FloatAdder.latency
 
@@ -97,13 +102,14 @@ class ResultRounder(Component):
     Parameters
     ----------
     lanes : numbers a flit
-
-    Members
-    -------
-    attr : In, type, operation and accumulation, one of :data:`SUPPORTED`
-    accumulator : In
-    o : Out, the flit
     """
+
+    attr: Any
+    """In, type, operation and accumulation, one of :data:`SUPPORTED`."""
+    accumulator: Signal
+    """In."""
+    o: Signal
+    """Out, the flit."""
 
     def __init__(self, *, lanes: int = LANES):
         if lanes < 1:

@@ -1,6 +1,7 @@
 """Two classes of packets share the cycles of one link."""
 
 from amaranth import Module, Signal
+from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.config import Config
@@ -19,16 +20,20 @@ class LinkMux(Component):
     they take turns, so neither waits for more than one flit of the other. No path leads from
     ``ready`` of an output to ``ready`` of an input.
 
-    Members
-    -------
-    i_req, i_rsp : In(stream), requests and responses
-    o_req, o_rsp : Out(stream), the same; registered
-
     Source
     ------
     As on NVLink, requests and responses share one lane and have credits of their own; the link
     layer that does so comes later, this block keeps to its rate.
     """
+
+    i_req: stream.Interface
+    """In(stream), requests and responses."""
+    i_rsp: stream.Interface
+    """In(stream), requests and responses."""
+    o_req: stream.Interface
+    """Out(stream), the same; registered."""
+    o_rsp: stream.Interface
+    """Out(stream), the same; registered."""
 
     def __init__(self):
         super().__init__(

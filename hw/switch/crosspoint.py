@@ -1,5 +1,7 @@
 """One output of the buffered crossbar: a queue for every input and class, and their readers."""
 
+from typing import Any
+
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, Signature
@@ -80,16 +82,20 @@ class QueueReader(Component):
     Parameters
     ----------
     count : queues
-
-    Members
-    -------
-    valid : In, a bit a queue: its head is a flit
-    starts : In, a bit a queue: its head is the header of a packet that this reader takes
-    flits : In, the heads
-    take : Out, a bit a queue: its head is taken in this cycle
-    o : Out(stream), the packets
-    index : Out, the queue that ``o`` comes from
     """
+
+    valid: Signal
+    """In, a bit a queue: its head is a flit."""
+    starts: Signal
+    """In, a bit a queue: its head is the header of a packet that this reader takes."""
+    flits: Any
+    """In, the heads."""
+    take: Signal
+    """Out, a bit a queue: its head is taken in this cycle."""
+    o: stream.Interface
+    """Out(stream), the packets."""
+    index: Signal
+    """Out, the queue that ``o`` comes from."""
 
     def __init__(self, *, count: int):
         if count < 1:
@@ -161,14 +167,16 @@ class Column(Component):
     ----------
     ports : inputs
     queue_depth : flits a queue, at least 33
-
-    Members
-    -------
-    inputs : In(array of :data:`Lanes`)
-    request : Out(stream), packets for the link's request class
-    response : Out(stream), unicast responses for the link's response class
-    contribution : Out(stream of :class:`Contribution`), for the reduction unit
     """
+
+    inputs: Any
+    """In(array of :data:`Lanes`)."""
+    request: stream.Interface
+    """Out(stream), packets for the link's request class."""
+    response: stream.Interface
+    """Out(stream), unicast responses for the link's response class."""
+    contribution: stream.Interface
+    """Out(stream of :class:`Contribution`), for the reduction unit."""
 
     def __init__(self, *, ports: int, queue_depth: int):
         if not 2 <= ports <= 72:
@@ -211,7 +219,8 @@ class Column(Component):
         for k, queue in enumerate(responses):
             within = Signal(name=f"within{k}")
             is_header = queue.o.valid & ~within
-            is_contribution = Header(queue.o.payload.data).tx
+            header: Any = data.View(Header, queue.o.payload.data)
+            is_contribution = header.tx
             taken = Signal(name=f"taken{k}")
             m.d.comb += [
                 taken.eq(response.take[k] | contribution.take[k]),

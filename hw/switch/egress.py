@@ -26,7 +26,7 @@ class Egress(Component):
     of the reduction unit and error answers of this port share the link's response class, whole
     packets in turn. Contributions go to the reduction unit and never use the link.
 
-    Latency: from a queue to ``tx``: two cycles for a response, four for a request (``Prune`` says
+    Latency: from a queue to ``tx``: three cycles for a response, four for a request (``Prune`` says
     when more). Throughput: one flit a cycle on the link for both classes together, and one
     contribution flit besides.
 

@@ -1,7 +1,9 @@
 """Leaves in a replica's list the targets of the one GPU that it goes to."""
 
+from typing import Any
+
 from amaranth import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.config import Config
@@ -45,16 +47,25 @@ class Compactor(Component):
     """Closes the gaps in one TX flit and appends the result to what is held already.
 
     Latency: none, combinational.
+    """
 
-    Members
-    -------
-    ids : In(array), target ids of one TX flit
-    match : In, a bit an id: it stays
-    held : In, ids held so far, 0 to 7
-    kept : In(array), the held ids, the first ones count
-    total : Out, ids held and added, 0 to 15
-    filled, rest : Out(arrays), held and added ids without gaps, in order, the first 8 and those
-        behind them; 0xFFFF behind the last
+    ids: Any
+    """In(array), target ids of one TX flit."""
+    match: Signal
+    """In, a bit an id: it stays."""
+    held: Signal
+    """In, ids held so far, 0 to 7."""
+    kept: Any
+    """In(array), the held ids, the first ones count."""
+    total: Signal
+    """Out, ids held and added, 0 to 15."""
+    filled: Any
+    """Out(arrays), held and added ids without gaps, in order, the first 8 and those behind them;
+    0xFFFF behind the last.
+    """
+    rest: Any
+    """Out(arrays), held and added ids without gaps, in order, the first 8 and those behind them;
+    0xFFFF behind the last.
     """
 
     def __init__(self):
@@ -107,17 +118,18 @@ class Prune(Component):
     completes a flit and leaves a rest. At full, ``i.ready`` is low; no path leads from ``o.ready``
     to ``i.ready``.
 
-    Members
-    -------
-    i : In(stream), packets with :class:`~dysharp.hw.packet.PruneInfo` in ``crc``
-    o : Out(stream), packets with ``crc`` zero
-    gpu : In, the GPU at this output; constant
-
     Source
     ------
     The DySHARP paper's target-list pruning: each output gets the list of the experts that are
     behind it, found by the target's number over the experts of a GPU.
     """
+
+    i: stream.Interface
+    """In(stream), packets with :class:`~dysharp.hw.packet.PruneInfo` in ``crc``."""
+    o: stream.Interface
+    """Out(stream), packets with ``crc`` zero."""
+    gpu: Signal
+    """In, the GPU at this output; constant."""
 
     def __init__(self):
         super().__init__({"i": In(FlitStream), "o": Out(FlitStream), "gpu": In(7)})
@@ -143,7 +155,7 @@ class Prune(Component):
         compactor = Compactor()
         m.submodules.compactor = place(compactor)
         at_header = Signal(init=1)
-        waiting = Signal(_Head)
+        waiting: Any = Signal(_Head)
         is_waiting = Signal()
         list_left = Signal(range(tx_flits(MAX_TARGETS) + 1))
         total = Signal(range(MAX_TARGETS + 1))
@@ -176,7 +188,7 @@ class Prune(Component):
         final_total = Signal(range(MAX_TARGETS + 1))
         fills = Signal()
         leaves_rest = Signal()
-        split = PruneInfo(waiting.header.crc).split
+        split = data.View(PruneInfo, waiting.header.crc).split
         m.d.comb += [
             Value.cast(ids).eq(self.i.payload.data),
             compactor.match.eq(Cat((i != NO_TARGET) & (i >> split == self.gpu) for i in ids)),
@@ -234,7 +246,7 @@ class Prune(Component):
         with m.If(head_leaves):
             m.d.sync += is_waiting.eq(0)
         with m.If(accept_header):
-            arriving = Header(self.i.payload.data)
+            arriving: Any = data.View(Header, self.i.payload.data)
             m.d.sync += [
                 waiting.header.eq(arriving),
                 waiting.poison.eq(self.i.payload.poison & self.i.payload.last),

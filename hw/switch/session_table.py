@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
@@ -282,7 +282,7 @@ class SessionTable(Component):
         return m
 
     def _ram(self, m: Module, name: str, shape) -> Ram:
-        ram = Ram(width=data.Layout.cast(shape).size, depth=self.sessions, transparent=True)
+        ram = Ram(width=Shape.cast(shape).width, depth=self.sessions, transparent=True)
         m.submodules[name] = place(ram)
         return ram
 

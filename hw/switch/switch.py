@@ -23,7 +23,7 @@ class Switch(Component):
     each class, so an input never holds one output while it waits for another; each output empties
     its queues towards its link and towards its reduction unit in parallel.
 
-    Latency, idle: a unicast or static request from ``rx`` to ``tx`` in 10 cycles, one with a list
+    Latency, idle: a unicast or static request from ``rx`` to ``tx`` in 9 cycles, one with a list
     in one more for every TX flit. Throughput: each port one flit a cycle in and one out, both
     classes together, and one flit of contributions a cycle besides.
 
@@ -62,7 +62,7 @@ class Switch(Component):
         m = Module()
         config = self.config
         table = ObjectTable(gpus=config.gpus, objects=config.objects)
-        bank = CsrBank(registers=self.registers)
+        bank: Any = CsrBank(registers=self.registers)
         m.submodules.objects = place(table)
         m.submodules.registers = place(bank)
         connect(m, flipped(self.s_axil), bank.bus)
@@ -97,7 +97,7 @@ class Switch(Component):
             sessions=config.switch.sessions,
         )
 
-    def _observe(self, m: Module, ports: list[Port], bank: CsrBank) -> None:
+    def _observe(self, m: Module, ports: list[Port], bank: Any) -> None:
         """Counters add up what the ports saw; of faults in one cycle the lowest port's is logged.
 
         All of it is registered, so the sums of 72 ports bound no path.

@@ -9,7 +9,7 @@ from typing import Any
 import cocotb
 
 from dysharp.hw.packet import Cmd, Packet, PruneInfo
-from dysharp.sim_tb.agents import Bench, FlitMonitor, FlitSink, FlitSource
+from dysharp.sim_tb.agents import Bench, FlitMonitor, FlitPacket, FlitSink, FlitSource
 from dysharp.sim_tb.scoreboard import Scoreboard
 
 GPU = 5
@@ -25,7 +25,7 @@ class PruneEnv:
         self.source = FlitSource(bench, "i")
         self.input = FlitMonitor(bench, "i", on_packet=lambda packet: None)
         self.scoreboard = Scoreboard(bench, "o")
-        self.sink = FlitSink(bench, "o", on_packet=self.scoreboard.observe)
+        self.sink = FlitSink(bench, "o", on_packet=self._observe)
         bench.wire("gpu").write(GPU)
 
     def send(self, packet: Packet, *, split: int = 0) -> None:
@@ -37,6 +37,9 @@ class PruneEnv:
             assert targets, "the ingress sends no list without a target here"
             packet = replace(packet, targets=targets, count=len(targets))
         self.scoreboard.expect(packet)
+
+    def _observe(self, received: FlitPacket) -> None:
+        self.scoreboard.observe(received)
 
     async def finish(self) -> None:
         await self.bench.until(lambda: not self.scoreboard.outstanding, limit=100_000)
@@ -54,7 +57,7 @@ def listed(rng: random.Random, count: int, split: int, here: float) -> tuple[int
 
 def any_packet(rng: random.Random, *, most: int) -> tuple[Packet, int]:
     """A packet of any kind; lists have up to ``most`` targets."""
-    where = {"port": rng.randrange(72), "local": rng.getrandbits(12)}
+    where: dict[str, Any] = {"port": rng.randrange(72), "local": rng.getrandbits(12)}
     data = tuple(rng.getrandbits(128) for _ in range(rng.randint(1, 8)))
     kind = rng.random()
     if kind < 0.15:
@@ -62,7 +65,7 @@ def any_packet(rng: random.Random, *, most: int) -> tuple[Packet, int]:
         return packet, rng.getrandbits(4)
     if kind < 0.25:
         return Packet.unicast(Cmd.RD, addr=rng.getrandbits(64), **where), 0
-    multimem = {"maddr": rng.getrandbits(48), "stage": rng.getrandbits(1), **where}
+    multimem: dict[str, Any] = {"maddr": rng.getrandbits(48), "stage": rng.getrandbits(1), **where}
     multimem["attr"] = rng.getrandbits(8)
     if kind < 0.35:
         return Packet.multimem(Cmd.MM_ST, data=data, **multimem), 0

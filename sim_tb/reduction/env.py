@@ -15,7 +15,7 @@ import numpy as np
 
 from dysharp.hw.packet import Attr, Cmd, Dtype, Op, Packet, Status
 from dysharp.model.numerics import reduce_bf16_array
-from dysharp.sim_tb.agents import Bench, FlitSink, StreamMonitor, StreamSource
+from dysharp.sim_tb.agents import Bench, FlitPacket, FlitSink, StreamMonitor, StreamSource
 from dysharp.sim_tb.scoreboard import Scoreboard
 
 __all__ = [
@@ -247,7 +247,7 @@ class ReductionEnv:
         self.reserve = StreamSource(bench, "reserve")
         self.source = StreamSource(bench, "i", fields=("flit", "source"))
         self.scoreboard = Scoreboard(bench, "answers")
-        self.sink = FlitSink(bench, "o", on_packet=self.scoreboard.observe)
+        self.sink = FlitSink(bench, "o", on_packet=self._answered)
         self.monitor = StreamMonitor(
             bench, "i", fields=("flit", "source"), on_record=self._contributed
         )
@@ -293,7 +293,8 @@ class ReductionEnv:
             if read():
                 self.pulses[name] += 1
         if self._log["valid"]():
-            self.log.append(tuple(self._log[name]() for name in ("maddr", "stage", "source")))
+            read = self._log
+            self.log.append((read["maddr"](), read["stage"](), read["source"]()))
         if self._fault["valid"]():
             self.faults[self._fault["status"]()] += 1
 
@@ -329,6 +330,9 @@ class ReductionEnv:
         data = tuple(bf16_flit(self.random) for _ in range(request.flits))
         count = request.counts.get(source, 1)
         return Contribution(source, session, generation, request, count, data)
+
+    def _answered(self, received: FlitPacket) -> None:
+        self.scoreboard.observe(received)
 
     def _reserved(self, record: dict[str, int]) -> None:
         request = self.requests.pop(0)

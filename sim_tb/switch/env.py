@@ -131,7 +131,7 @@ class SwitchEnv:
         gpus = self.config.gpus
         self.objects = [
             self._object(runtime, range(gpus), slots=4, group=None),
-            self._object(runtime, range(gpus - 1), slots=3, group=(0, gpus - 2)),
+            self._object(runtime, range(gpus - 1), slots=3, group=tuple({0, gpus - 2})),
             self._object(runtime, range(gpus), slots=1, group=()),
         ]
         self.fabric.objects = list(self.objects)
@@ -225,7 +225,7 @@ class SwitchEnv:
         if packet.cmd in POSTED:
             self.expected["dropped"] += 1
             return
-        where = {"port": port, "local": packet.tag_local}
+        where: dict[str, Any] = {"port": port, "local": packet.tag_local}
         if packet.tx:
             answer = Packet.multimem(
                 Cmd.ERR,
@@ -291,7 +291,7 @@ class SwitchEnv:
         data = tuple(bf16_flit(rng) for _ in range(wanted)) if packet.cmd in LOADS else ()
         if status:
             cmd, data = Cmd.ERR, ()
-        where = {"port": packet.tag_port, "local": packet.tag_local, "data": data}
+        where: dict[str, Any] = {"port": packet.tag_port, "local": packet.tag_local, "data": data}
         if not packet.tx:
             answer = Packet.unicast(cmd, addr=status, **where)
         else:
