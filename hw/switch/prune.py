@@ -245,8 +245,9 @@ class Prune(Component):
             ]
         with m.If(head_leaves):
             m.d.sync += is_waiting.eq(0)
+        arriving: Any = Signal(Header)
+        m.d.comb += arriving.eq(self.i.payload.data)
         with m.If(accept_header):
-            arriving: Any = data.View(Header, self.i.payload.data)
             m.d.sync += [
                 waiting.header.eq(arriving),
                 waiting.poison.eq(self.i.payload.poison & self.i.payload.last),
