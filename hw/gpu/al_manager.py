@@ -1,5 +1,7 @@
 """The AL manager: layout indices by TLB, by AL table, or, at first touch, newly given."""
 
+from typing import Any
+
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
@@ -132,6 +134,20 @@ class AlManager(Component):
     ------
     The DySHARP paper's AL manager (AL table walker, first touch).
     """
+
+    i: stream.Interface
+    o: stream.Interface
+    touch: stream.Interface
+    flush: Any
+    quota_en: Signal
+    quota_index: Signal
+    quota: Any
+    used_en: Signal
+    used_index: Signal
+    used: Signal
+    used_ready: Signal
+    m_axi: Any
+    events: Any
 
     def __init__(self, *, data_width: int, entries: int, ways: int, objects: int, slots: int):
         check_tlb_shape(entries=entries, ways=ways, objects=objects, slots=slots)

@@ -1,12 +1,14 @@
 """The AL-TLB: from (object, expert, algebraic index) to layout index, without a look at memory."""
 
+from typing import Any
+
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.config import Config
-from dysharp.hw.gpu.hub_records import AIDX_BITS, LIDX_BITS, OBJECT_BITS, SLOT_BITS
+from dysharp.hw.gpu.hub_records import AIDX_BITS, LIDX_BITS, OBJECT_BITS, SLOT_BITS, record
 from dysharp.hw.link.fifo import Skid
 from dysharp.hw.memory import Ram
 from dysharp.hw.share import place
@@ -123,6 +125,11 @@ class AlTlb(Component):
     The DySHARP paper's AL-TLB: 512 entries, tagged by expert and algebraic index.
     """
 
+    i: stream.Interface
+    o: stream.Interface
+    fill: Any
+    flush: Any
+
     def __init__(self, *, entries: int, ways: int, objects: int = 16, slots: int = 64):
         check_tlb_shape(entries=entries, ways=ways, objects=objects, slots=slots)
         self.entries, self.ways = entries, ways
@@ -160,7 +167,7 @@ class AlTlb(Component):
         valid = Array(Signal(self.ways, name=f"valid{k}") for k in range(self.sets))
 
         look, waiting = Signal(), Signal()
-        key = Signal(AlKey)
+        key = record(AlKey)
         m.d.comb += [
             key.eq(keys.o.payload),
             keys.o.ready.eq(~waiting | self.o.ready),

@@ -1,5 +1,7 @@
 """Several AXI4 masters on one memory port."""
 
+from typing import Any
+
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out
@@ -41,6 +43,9 @@ class AxiMux(Component):
     ------
     AMBA AXI and ACE protocol specification: write data in address order, answers by id.
     """
+
+    masters: Any
+    m_axi: Any
 
     def __init__(
         self,

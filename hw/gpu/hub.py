@@ -1,5 +1,7 @@
 """The Hub: serves the requests of other GPUs on this GPU's memory."""
 
+from typing import Any
+
 from amaranth import Module
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
@@ -115,6 +117,18 @@ class Hub(Component):
     ------
     The DySHARP paper's Hub: AL manager, AL-TLB, address formula.
     """
+
+    rx: Any
+    tx: Any
+    m_axi: Any
+    objects: Any
+    experts: Any
+    flush: Any
+    notify: stream.Interface
+    touch: stream.Interface
+    written: stream.Interface
+    error: Any
+    events: Any
 
     def __init__(
         self,

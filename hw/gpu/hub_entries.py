@@ -1,5 +1,7 @@
 """The Hub's list walker: from a packet to one memory access for each entry of its list."""
 
+from typing import Any
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
@@ -12,6 +14,7 @@ from dysharp.hw.gpu.hub_records import (
     SLOT_BITS,
     Access,
     HubWork,
+    record,
 )
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.packet import FLIT_BITS, TARGET_BITS, TARGETS_PER_FLIT, Status
@@ -57,6 +60,15 @@ class HubEntries(Component):
     ------
     The DySHARP paper's address formula.
     """
+
+    i: stream.Interface
+    lists: stream.Interface
+    ask: stream.Interface
+    answer: stream.Interface
+    row0_en: Signal
+    row0_index: Any
+    row0: Signal
+    o: stream.Interface
 
     def __init__(self, *, objects: int, slots: int):
         self.objects, self.slots = objects, slots
@@ -166,7 +178,7 @@ class HubEntries(Component):
             ),
         ]
 
-        reading, reading_valid, bsize = Signal(Access), Signal(), Signal(BSIZE_BITS - 4)
+        reading, reading_valid, bsize = record(Access), Signal(), Signal(BSIZE_BITS - 4)
         lidx = self.answer.p.lidx
         m.d.sync += [
             reading_valid.eq(enter),
@@ -177,7 +189,7 @@ class HubEntries(Component):
         with m.If(entry.asked):
             m.d.sync += reading.status.eq(self.answer.p.status)
 
-        adding, adding_valid = Signal(Access), Signal()
+        adding, adding_valid = record(Access), Signal()
         row, row_bsize = Signal(ROW_BITS), Signal(BSIZE_BITS - 4)
         m.d.sync += [
             adding_valid.eq(reading_valid),
@@ -186,7 +198,7 @@ class HubEntries(Component):
             row_bsize.eq(bsize),
         ]
 
-        done, done_valid = Signal(Access), Signal()
+        done, done_valid = record(Access), Signal()
         product = Signal(ROW_BITS + BSIZE_BITS - 4)
         m.d.sync += [
             done_valid.eq(adding_valid),

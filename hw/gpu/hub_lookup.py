@@ -1,12 +1,14 @@
 """The Hub's first look at a packet: its object, its row, and whether it can be served."""
 
+from typing import Any
+
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.alu.alu import is_supported
 from dysharp.hw.axi import ADDR_BITS
-from dysharp.hw.gpu.hub_records import AIDX_BITS, OBJECT_BITS, HubRequest, HubWork, Ticket
+from dysharp.hw.gpu.hub_records import AIDX_BITS, OBJECT_BITS, HubRequest, HubWork, Ticket, record
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.packet import Attr, Cmd, Header, Status
 from dysharp.hw.registers import gpu_objects
@@ -61,6 +63,18 @@ class HubLookup(Component):
     entry_en, entry_object : Out; entry : In, the table's entries
     """
 
+    i: stream.Interface
+    o: stream.Interface
+    ticket: stream.Interface
+    maddr: Signal
+    hit: Signal
+    object: Signal
+    delta: Signal
+    size: Signal
+    entry_en: Signal
+    entry_object: Signal
+    entry: Any
+
     def __init__(self, *, objects: int, gpu_address_bit: int):
         if not 16 <= gpu_address_bit <= 41:
             raise ValueError(f"GPU address bit must be in 16..41, not {gpu_address_bit!r}")
@@ -109,7 +123,7 @@ class HubLookup(Component):
         ]
 
         # Object found.
-        found, found_valid = Signal(_Found), Signal()
+        found, found_valid = record(_Found), Signal()
         m.d.sync += [
             found_valid.eq(enter),
             found.request.eq(request),
@@ -121,11 +135,11 @@ class HubLookup(Component):
         m.d.comb += [self.entry_en.eq(found_valid), self.entry_object.eq(found.object)]
 
         # Entry read.
-        read, read_valid = Signal(_Found), Signal()
+        read, read_valid = record(_Found), Signal()
         m.d.sync += [read_valid.eq(found_valid), read.eq(found)]
 
         # Row and offset.
-        last, last_valid, row = Signal(_Found), Signal(), Signal(_Row)
+        last, last_valid, row = record(_Found), Signal(), record(_Row)
         entry = Signal.like(self.entry)
         stride = self.entry.layout.stride
         m.d.sync += [
@@ -146,7 +160,7 @@ class HubLookup(Component):
 
     def _decide(self, m: Module, found, row, entry, work) -> None:
         request = found.request
-        header = Signal(Header)
+        header = record(Header)
         m.d.comb += [header.addr.eq(request.addr), header.tx.eq(request.tx)]
         address = header.multimem
         cmd = request.cmd
@@ -162,7 +176,7 @@ class HubLookup(Component):
             vbase.eq(Mux(address.stage, entry.vbase1, entry.vbase0)),
         ]
 
-        attr = Signal(Attr)
+        attr = record(Attr)
         supported, fits, in_block, in_object = (
             Signal(name=name) for name in ("supported", "fits", "in_block", "in_object")
         )

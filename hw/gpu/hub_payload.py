@@ -80,6 +80,10 @@ class HubPayload(Component):
     o : Out(stream of :func:`write_beat`)
     """
 
+    i: stream.Interface
+    run: stream.Interface
+    o: stream.Interface
+
     def __init__(self, *, data_width: int, chunk_bytes: int, packets: int):
         if data_width not in (128, 256, 512, 1024):
             raise ValueError(f"Data width must be 128, 256, 512 or 1024, not {data_width!r}")

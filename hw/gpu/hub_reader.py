@@ -60,6 +60,16 @@ class HubReader(Component):
     word_data : Out, a cycle later
     """
 
+    i: stream.Interface
+    ar: stream.Interface
+    r_valid: Signal
+    r_data: Signal
+    r_error: Signal
+    o: stream.Interface
+    word_en: Signal
+    word: Signal
+    word_data: Signal
+
     def __init__(self, *, data_width: int, chunk_bytes: int, places: int):
         if places < 2:
             raise ValueError(f"Places must be at least 2, not {places!r}")

@@ -1,11 +1,13 @@
 """The Hub's receive side: takes packets apart, whole ones only go on."""
 
+from typing import Any
+
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.gpu.hub_payload import PayloadFlit
-from dysharp.hw.gpu.hub_records import LINK_BITS, HubRequest, Notice
+from dysharp.hw.gpu.hub_records import LINK_BITS, HubRequest, Notice, record
 from dysharp.hw.link.arbiter import RoundRobin
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.packet import FLIT_BITS, Cmd, Header
@@ -42,6 +44,13 @@ class HubReceive(Component):
     lost_notice : Out, a poisoned NOTIFY is dropped
     """
 
+    i: Any
+    o: stream.Interface
+    lists: stream.Interface
+    payload: stream.Interface
+    notify: stream.Interface
+    lost_notice: Signal
+
     def __init__(self, *, links: int):
         if not 1 <= links <= 1 << LINK_BITS:
             raise ValueError(f"Links must be in 1..{1 << LINK_BITS}, not {links!r}")
@@ -69,8 +78,8 @@ class HubReceive(Component):
         m.submodules.list_queue = place(lists := Fifo(shape=FLIT_BITS, depth=LIST_FLITS))
         flit, valid, link, take = self._choose(m)
 
-        kept, kept_flits = Signal(Header), Signal(5)
-        header, data_flits = Signal(Header), Signal(5)
+        kept, kept_flits = record(Header), Signal(5)
+        header, data_flits = record(Header), Signal(5)
         is_header, is_data, is_notice = Signal(), Signal(), Signal()
         m.d.comb += [
             is_header.eq(flit.kind == FlitKind.HDR),
@@ -130,7 +139,7 @@ class HubReceive(Component):
 
     def _choose(self, m: Module):
         """Packet by packet, in turn: flit, whether there is one, its link, and what takes it."""
-        flit, valid = Signal(ParsedFlit), Signal()
+        flit, valid = record(ParsedFlit), Signal()
         link, take = Signal(LINK_BITS), Signal()
         if self.links == 1:
             m.d.comb += [

@@ -1,5 +1,9 @@
 """What the parts of the Hub hand to each other."""
 
+from typing import Any
+
+from amaranth import Signal
+from amaranth.hdl import ShapeLike
 from amaranth.lib import data
 
 from dysharp.hw.axi import ADDR_BITS
@@ -22,6 +26,7 @@ __all__ = [
     "ReadItem",
     "Ticket",
     "Written",
+    "record",
 ]
 
 OBJECT_BITS = 4
@@ -196,3 +201,8 @@ class HubError(data.Struct):
     port: 7
     cmd: Cmd
     addr: 64
+
+
+def record(shape: ShapeLike, *, name: str | None = None) -> Any:
+    """A signal with fields, of a type that a checker lets be read by field."""
+    return Signal(shape, name=name, src_loc_at=1)

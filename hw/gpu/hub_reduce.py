@@ -6,7 +6,7 @@ from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.alu.alu import ACCUMULATOR_BITS, LANES, ReductionAlu, ResultRounder
-from dysharp.hw.gpu.hub_records import STATUS_BITS, ReadItem
+from dysharp.hw.gpu.hub_records import STATUS_BITS, ReadItem, record
 from dysharp.hw.gpu.hub_writer import smaller_status
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.memory import Ram
@@ -51,8 +51,15 @@ class HubReduce(Component):
 
     Source
     ------
-    The contract's rules of load-reduce: list order, f32 accumulation, one rounding.
+    ``docs/hub.md``: list order, f32 accumulation, one rounding.
     """
+
+    i: stream.Interface
+    word_en: Signal
+    word: Signal
+    word_data: Signal
+    o: stream.Interface
+    result: stream.Interface
 
     def __init__(self, *, data_width: int, chunk_bytes: int, group: int):
         lanes = data_width // FLIT_BITS
@@ -118,7 +125,7 @@ class HubReduce(Component):
             with m.If(is_end):
                 m.d.sync += [first.eq(item.last), worst.eq(Mux(item.last, 0, total))]
 
-        now = Signal(_Step)
+        now = record(_Step)
         words_bits = ceil_log2(self.data_width // FLIT_BITS // self.group)
         m.d.comb += [
             self.word_en.eq(step),
@@ -149,7 +156,7 @@ class HubReduce(Component):
         )
         m.submodules.alu = place(alu := ReductionAlu(lanes=self.group * LANES))
         m.submodules.rounder = place(rounder := ResultRounder(lanes=self.group * LANES))
-        adding = Signal(_Step)
+        adding = record(_Step)
         operand = Signal(width)
         m.d.sync += adding.eq(now)
         m.d.comb += [
@@ -167,7 +174,7 @@ class HubReduce(Component):
         ]
         done, raw = adding, operand
         for stage in range(ReductionAlu.latency):
-            step, data_too = Signal(_Step, name=f"step{stage}"), Signal(width, name=f"raw{stage}")
+            step, data_too = record(_Step, name=f"step{stage}"), Signal(width, name=f"raw{stage}")
             m.d.sync += [step.eq(done), data_too.eq(raw)]
             done, raw = step, data_too
         m.d.comb += [

@@ -1,11 +1,13 @@
 """The Hub's answers, in the order of the requests."""
 
+from typing import Any
+
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
-from dysharp.hw.gpu.hub_records import LINK_BITS, STATUS_BITS, HubError, Ticket
+from dysharp.hw.gpu.hub_records import LINK_BITS, STATUS_BITS, HubError, Ticket, record
 from dysharp.hw.link.fifo import Fifo, Skid
 from dysharp.hw.link.flit import Flit, FlitStream
 from dysharp.hw.packet import FLIT_BITS, Cmd, Header
@@ -54,6 +56,15 @@ class HubReply(Component):
     error : Out(HubError), for the error log; refused packets are not in it
     events : Out(ReplyEvents)
     """
+
+    ticket: stream.Interface
+    stored: stream.Interface
+    loaded: stream.Interface
+    result: stream.Interface
+    refused: Any
+    tx: Any
+    error: Any
+    events: Any
 
     def __init__(self, *, links: int, contexts: int, group: int):
         if contexts < 1:
@@ -151,7 +162,7 @@ class HubReply(Component):
 
     def _links(self, m: Module):
         """A flit, whether there is one, the link it goes to, and whether that link takes it."""
-        out, valid = Signal(Flit), Signal()
+        out, valid = record(Flit), Signal()
         link, ready = Signal(LINK_BITS), Signal()
         for k, port in enumerate(self.tx):
             m.submodules[f"out{k}"] = place(held := Skid(shape=Flit))
@@ -169,7 +180,7 @@ class HubReply(Component):
 
     def _refused(self, m: Module):
         """The lowest link's ErrorAnswer, its link, and what takes it."""
-        chosen = Signal(data.StructLayout({"answer": ErrorAnswer, "valid": 1}))
+        chosen = record(data.StructLayout({"answer": ErrorAnswer, "valid": 1}))
         link, take = Signal(LINK_BITS), Signal()
         for k in reversed(range(self.links)):
             with m.If(self.refused[k].valid):
@@ -183,7 +194,7 @@ class HubReply(Component):
 
     def _header(self, m: Module, ticket, status, loads, sends_data):
         """First flit of the answer to a ticket."""
-        header, asked = Signal(Header), Signal(Header)
+        header, asked = record(Header), record(Header)
         count = Signal(7)
         m.d.comb += [
             asked.addr.eq(ticket.addr),

@@ -1,5 +1,7 @@
 """The Hub's tables: objects, and the rows of each object's local experts."""
 
+from typing import Any
+
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out
@@ -57,6 +59,27 @@ class HubTable(Component):
 
     An expert's index is ``{object, slot}``.
     """
+
+    csr_objects: Any
+    csr_experts: Any
+    maddr: Signal
+    hit: Signal
+    object: Signal
+    delta: Signal
+    size: Signal
+    entry_en: Signal
+    entry_object: Signal
+    entry: Any
+    row0_en: Signal
+    row0_index: Signal
+    row0: Signal
+    quota_en: Signal
+    quota_index: Signal
+    quota: Any
+    used_en: Signal
+    used_index: Signal
+    used: Signal
+    used_ready: Signal
 
     def __init__(self, *, objects: int, slots: int):
         for noun, value, most in (("Objects", objects, 16), ("Slots", slots, 1024)):

@@ -1,5 +1,7 @@
 """The Hub's store side: write bursts out, answers of memory back."""
 
+from typing import Any
+
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
@@ -47,6 +49,15 @@ class BurstCut(Component):
     lane : Out, where in its beat the first flit stands
     beats, first_beats : Out, of both bursts together and of the first
     """
+
+    vaddr: Signal
+    flits: Signal
+    second: Signal
+    burst: Any
+    crosses: Signal
+    lane: Signal
+    beats: Signal
+    first_beats: Signal
 
     def __init__(self, *, data_width: int):
         self.data_width = data_width
@@ -129,6 +140,14 @@ class HubWriter(Component):
     o : Out(stream(status)), once a packet, when all its entries are done: the smallest status
     written : Out(stream of Written), an entry that is done and counts
     """
+
+    i: stream.Interface
+    aw: stream.Interface
+    run: stream.Interface
+    b_valid: Signal
+    b_error: Signal
+    o: stream.Interface
+    written: stream.Interface
 
     def __init__(self, *, data_width: int, bursts: int):
         if bursts < 2:

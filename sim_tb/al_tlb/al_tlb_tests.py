@@ -110,7 +110,7 @@ async def flush_forgets_one_object(dut):
 
 @cocotb.test()
 async def a_fill_meets_its_lookup(dut):
-    """A lookup sees a fill of its key in the very cycle in which it enters; results never change."""
+    """A lookup sees a fill of its key in the cycle in which it enters; results never change."""
     tb = TlbEnv(dut)
     await tb.bench.start()
     found = []

@@ -127,13 +127,16 @@ class HubEnv:
     Parameters
     ----------
     dut
-        cocotb's handle. ``params``: ``latency`` [low, high], ``write_latency``, ``reorder``.
+        cocotb's handle.
+    settings
+        ``latency`` [low, high], ``write_latency``, ``reorder`` of memory; before ``params``.
     """
 
-    def __init__(self, dut: Any):
+    def __init__(self, dut: Any, **settings: Any):
         self.bench = bench = Bench(dut)
-        low, high = bench.params.get("latency", [1, 1])
-        write_low, write_high = bench.params.get("write_latency", [low, high])
+        settings = {"latency": [1, 1], "reorder": True, **bench.params, **settings}
+        low, high = settings["latency"]
+        write_low, write_high = settings.get("write_latency", [low, high])
         self.gpu: dict[str, Any] = bench.manifest["config"]["gpu"]
         self.chunk_flits = bench.manifest["config"]["chunk_bytes"] // 16
         self.objects_window = gpu_objects(objects=bench.manifest["config"]["objects"])
@@ -144,7 +147,7 @@ class HubEnv:
             bench,
             latency=Latency(low, high),
             write_latency=Latency(write_low, write_high),
-            reorder=bench.params.get("reorder", True),
+            reorder=settings["reorder"],
         )
         self.source = FlitSource(bench, "rx0")
         self.answers = Scoreboard(bench, "tx0")
@@ -247,7 +250,7 @@ class HubEnv:
         self.source.send(flits, poison=[len(flits) - 1] if packet.poison else [])
         return answer
 
-    async def settle(self, *, limit: int = 60_000) -> None:
+    async def settle(self, *, limit: int = 200_000) -> None:
         """Wait for all answers and for memory; compare events."""
         bench = self.bench
         await bench.until(
@@ -266,14 +269,9 @@ class HubEnv:
             got = list(sink.records)
             sink.records.clear()
             if got != wanted:
-                at = next(
-                    (
-                        k
-                        for k, pair in enumerate(zip(got, wanted, strict=False))
-                        if pair[0] != pair[1]
-                    ),
-                    min(len(got), len(wanted)),
-                )
+                pairs = enumerate(zip(got, wanted, strict=False))
+                wrong = (k for k, (one, other) in pairs if one != other)
+                at = next(wrong, min(len(got), len(wanted)))
                 bench.fail(
                     f"{name} {at} of {len(wanted)}: expected {wanted[at : at + 1]}, "
                     f"got {got[at : at + 1]} of {len(got)}"

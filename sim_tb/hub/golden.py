@@ -68,7 +68,7 @@ class HubObject:
 
 
 class HubModel:
-    """Memory and answers under the contract's rules, every access done at once.
+    """Memory and answers under the rules of docs/hub.md, every access done at once.
 
     Parameters
     ----------

@@ -234,10 +234,10 @@ async def a_full_expert_refuses(dut):
 async def misses_storm(dut):
     """Far more rows than the AL-TLB has entries: walks, evictions, and walks again."""
     tb, entry, values = await _bound(dut, rows=90, capacity=90, bsize=(128, 128))
-    for _ in range(160):
+    for _ in range(80):
         tb.send(store(values, entry, targets=[values.randrange(4) for _ in range(4)]))
     await tb.settle()
-    for _ in range(60):
+    for _ in range(40):
         tb.send(store(values, entry, targets=[values.randrange(4)]))
     await tb.settle()
     counts = tb.pulses.counts
@@ -247,15 +247,25 @@ async def misses_storm(dut):
 @cocotb.test()
 async def a_walk_waits_for_the_write_of_its_entry(dut):
     """A translation that was evicted before memory took its table entry is not given twice."""
-    tb, entry, _ = await _bound(dut, rows=64, slots=1, capacity=64, bsize=(16, 16))
-    for turn in range(6):
-        for aidx in range(turn, 64, 3):
-            for again in (aidx, aidx, max(0, aidx - 20), max(0, aidx - 3)):
-                tb.send(
-                    Packet.multimem(Cmd.MM_ST, maddr=entry.maddr(again), targets=[0], data=[again])
-                )
+    tb = HubEnv(dut, latency=[0, 0], write_latency=[300, 300])
+    await tb.start()
+    entry = make_object(3, rows=80, slots=1, capacity=80, bsize=(16, 16))
+    await tb.bind(3, entry)
+    values = tb.bench.random("packets")
+
+    def touch(aidx: int) -> None:
+        tb.send(Packet.multimem(Cmd.MM_ST, maddr=entry.maddr(aidx), targets=[0], data=[aidx]))
+
+    for aidx in range(48):
+        touch(aidx)
     await tb.settle()
-    assert entry.used == [64]
+    for aidx in range(48, 80):
+        touch(aidx)
+        for mapped in values.sample(range(48), 12):
+            touch(mapped)
+        touch(aidx)
+    await tb.settle()
+    assert entry.used == [80]
 
 
 @cocotb.test()
@@ -371,9 +381,10 @@ async def all_at_once(dut):
     tb = HubEnv(dut)
     await tb.start()
     values = tb.bench.random("packets")
-    shapes = [dict(bsize=(496, 272)), dict(bsize=(128, 144), slots=8), dict(bsize=(1040, 16))]
     objects = [
-        make_object(number, **shape) for number, shape in zip((0, 7, 15), shapes, strict=True)
+        make_object(0, bsize=(496, 272)),
+        make_object(7, bsize=(128, 144), slots=8),
+        make_object(15, bsize=(1040, 16)),
     ]
     for number, entry in zip((0, 7, 15), objects, strict=True):
         await tb.bind(number, entry)
@@ -400,7 +411,7 @@ async def all_at_once(dut):
                     Cmd.WR, addr=0x6000 + 16 * values.randrange(64), data=[values.getrandbits(128)]
                 )
             tb.send(packet)
-        await tb.settle(limit=200_000)
+        await tb.settle()
 
 
 @cocotb.test()
