@@ -138,6 +138,7 @@ class HubEnv:
         low, high = settings["latency"]
         write_low, write_high = settings.get("write_latency", [low, high])
         self.gpu: dict[str, Any] = bench.manifest["config"]["gpu"]
+        self.links: int = bench.manifest["config"]["links"]
         self.chunk_flits = bench.manifest["config"]["chunk_bytes"] // 16
         self.objects_window = gpu_objects(objects=bench.manifest["config"]["objects"])
         self.experts_window = gpu_experts(

@@ -8,27 +8,46 @@ from dysharp.hw.config import load_preset
 from dysharp.sim_tb.run import run_block
 
 TESTS = "dysharp.sim_tb.hub.hub_tests"
+RANDOM = [
+    "stores_reach_each_listed_expert",
+    "loads_reduce_in_list_order",
+    "misses_storm",
+    "a_new_binding_starts_anew",
+    "memory_may_refuse",
+    "all_at_once",
+    "reset_in_the_middle",
+]
 
 
-@pytest.mark.parametrize("latency", [[0, 0], [1, 1], [0, 400]], ids=["none", "one", "random"])
+@pytest.mark.parametrize("latency", [[0, 0], [1, 1]], ids=["none", "one"])
 def test_memory_latency(latency):
     run_block("hub", load_preset("tiny"), TESTS, params={"latency": latency})
 
 
+def test_random_memory_latency():
+    run_block("hub", load_preset("tiny"), TESTS, tests=RANDOM, params={"latency": [0, 400]})
+
+
 def test_stalls_everywhere():
     params = {"latency": [0, 60], "write_latency": [0, 200]}
-    run_block("hub", load_preset("tiny"), TESTS, stalls=0.3, params=params)
+    run_block("hub", load_preset("tiny"), TESTS, tests=RANDOM, stalls=0.3, params=params)
+
+
+def test_two_links():
+    config = load_preset("tiny", gpus=2, links=2)
+    run_block("hub", config, TESTS, tests=["two_links_take_turns"], stalls=0.2)
 
 
 @pytest.mark.parametrize("width", [512, pytest.param(1024, marks=pytest.mark.nightly)])
 def test_wide_memory(width):
     config = load_preset("nvl8", memory_width=width)
-    run_block("hub", config, TESTS, params={"latency": [0, 100]})
+    tests = [*RANDOM, "stores_cross_pages", "throughput"]
+    run_block("hub", config, TESTS, tests=tests, params={"latency": [0, 100]})
 
 
 def test_chunks_of_256_bytes():
     config = load_preset("tiny", chunk_bytes=256, memory_width=256, tlb_ways=1)
-    run_block("hub", config, TESTS, stalls=0.1, params={"latency": [0, 40]})
+    run_block("hub", config, TESTS, tests=RANDOM, stalls=0.1, params={"latency": [0, 40]})
 
 
 @pytest.mark.nightly
