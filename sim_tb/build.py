@@ -127,6 +127,7 @@ def build_simulation(
     name: str,
     waves: bool = False,
     public: bool = False,
+    separate: Sequence[str] = (),
     build_dir: Path | None = None,
 ) -> Build:
     """Build ``verilog``, or find the build of the same text and options.
@@ -143,6 +144,9 @@ def build_simulation(
         Make it able to record waves (a VCD).
     public : bool
         Make every inner signal readable by the test, at a great cost in speed.
+    separate : sequence of str
+        Modules that Verilator compiles once each and instantiates. It flattens everything else:
+        the code of eight equal GPUs is eight times as long and as slow to compile.
     build_dir : Path or None
         Folder for it; by default one under :func:`build_root` named by the hash.
 
@@ -153,7 +157,10 @@ def build_simulation(
     # Icarus starts at an unknown time unit otherwise.
     arguments = ["-Wno-fatal"] if simulator.name == "verilator" else []
     key = hashlib.sha256(verilog.read_bytes())
-    options = (top, simulator.name, simulator.version, waves, public, *arguments)
+    separate = sorted(separate) if simulator.name == "verilator" and not public else []
+    if separate:
+        arguments.append("--hierarchical")
+    options = (top, simulator.name, simulator.version, waves, public, *arguments, *separate)
     key.update(repr((options, simulator.environment.get("MAKEFLAGS"))).encode())
     digest = key.hexdigest()[:12]
     path = build_dir.resolve() if build_dir else build_root() / f"{name}-{digest}"
@@ -169,11 +176,17 @@ def build_simulation(
             runner.runtime = build_root() / f"runtime-{simulator.version}-{int(waves)}"
             if public:
                 runner.public = ("--public-flat-rw",)
+        sources: list[Path] = [verilog.resolve()]
+        if separate:
+            control = path / "separate.vlt"
+            lines = [f'hier_block -module "{module}"' for module in separate]
+            control.write_text("\n".join(["`verilator_config", *lines, ""]))
+            sources.insert(0, control)
         log = path / "build.log"
         try:
             with environment(simulator):
                 runner.build(
-                    sources=[verilog.resolve()],
+                    sources=sources,
                     hdl_toplevel=top,
                     build_dir=path,
                     build_args=arguments,

@@ -117,6 +117,7 @@ def run_block(
     stalls: float = 0.0,
     optimize: bool = False,
     public: bool = False,
+    separate: Sequence[str] = (),
     simulator: str = "verilator",
     build_dir: Path | None = None,
 ) -> Run:
@@ -146,6 +147,9 @@ def run_block(
         Compile the model with -Os: for runs above about a minute.
     public : bool
         Make inner signals readable.
+    separate : sequence of str
+        Start of the names of modules that occur several times and are large enough to be compiled
+        once each, see :func:`~dysharp.sim_tb.build.build_simulation`.
     simulator : str
         ``"verilator"`` or ``"icarus"``.
     build_dir : Path or None
@@ -163,14 +167,24 @@ def run_block(
     tool = find_simulator(simulator, optimize=optimize)
     seed = default_seed() if seed is None else seed
     settings = {"DYSHARP_PARAMS": json.dumps(dict(params or {})), "DYSHARP_STALLS": str(stalls)}
+    modules: list[str] = []
     if isinstance(block, Path):
         verilog, name = block, block.stem
     else:
         manifest = generated(block, config)
         verilog, top, name = Path(manifest["verilog"]), manifest["top"], f"{block}-{config.name}"
+        counts = manifest.get("modules", {})
+        modules = [m for m, count in counts.items() if count > 1 and m.startswith(tuple(separate))]
         settings["DYSHARP_MANIFEST"] = str(verilog.parent / "manifest.json")
     build = build_simulation(
-        verilog, top, tool, name=name, waves=waves, public=public, build_dir=build_dir
+        verilog,
+        top,
+        tool,
+        name=name,
+        waves=waves,
+        public=public,
+        separate=modules,
+        build_dir=build_dir,
     )
     test_module = test_module or f"dysharp.sim_tb.{block}.{block}_tests"
     return _simulate(build, test_module, tests, seed, {**settings, **(env or {})})

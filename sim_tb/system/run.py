@@ -93,6 +93,7 @@ def run_system(
             env={"DYSHARP_PROGRESS": str(progress.resolve())},
             stalls=stalls,
             waves=waves,
+            separate=("gpu_", "port_"),
             optimize=_is_long(trace) if optimize is None else optimize,
         )
     result = json.loads((run.path / "result.json").read_text())
