@@ -251,23 +251,19 @@ async def a_walk_waits_for_the_write_of_its_entry(dut):
     """A translation that was evicted before memory took its table entry is not given twice."""
     tb = HubEnv(dut, latency=[0, 0], write_latency=[300, 300])
     await tb.start()
-    entry = make_object(3, rows=80, slots=1, capacity=80, bsize=(16, 16))
+    entry = make_object(3, rows=24, slots=40, capacity=24, bsize=(16, 16), split=6)
     await tb.bind(3, entry)
     values = tb.bench.random("packets")
-
-    def touch(aidx: int) -> None:
-        tb.send(Packet.multimem(Cmd.MM_ST, maddr=entry.maddr(aidx), targets=[0], data=[aidx]))
-
-    for aidx in range(48):
-        touch(aidx)
+    others = range(1, 40)
+    for aidx in range(entry.rows):
+        tb.send(Packet.multimem(Cmd.MM_ST, maddr=entry.maddr(aidx), targets=others, data=[aidx]))
     await tb.settle()
-    for aidx in range(48, 80):
-        touch(aidx)
-        for mapped in values.sample(range(48), 12):
-            touch(mapped)
-        touch(aidx)
-    await tb.settle()
-    assert entry.used == [80]
+    for aidx in range(entry.rows):
+        # The walks in the middle evict what the first entry has just been given.
+        targets = [0, *values.sample(others, 11), 0]
+        tb.send(Packet.multimem(Cmd.MM_ST, maddr=entry.maddr(aidx), targets=targets, data=[aidx]))
+        await tb.settle()
+    assert entry.used == [24] * 40
 
 
 @cocotb.test()
