@@ -75,6 +75,8 @@ class ListFetch(Component):
     m_axi: Any
 
     def __init__(self, *, data_width: int, lists: int = 32, beats: int = 32, flits: int = 32):
+        if data_width not in (128, 256, 512, 1024):
+            raise ValueError(f"Data width must be 128, 256, 512 or 1024, not {data_width!r}")
         longest = -(-(data_width // 8 - 2 + 2 * MAX_COUNT) // (data_width // 8))
         if lists < 2:
             raise ValueError(f"Lists must be at least 2, not {lists!r}")
@@ -82,8 +84,6 @@ class ListFetch(Component):
             raise ValueError(f"Beats must be at least {longest}, not {beats!r}")
         if flits < tx_flits(MAX_COUNT):
             raise ValueError(f"Flits must be at least {tx_flits(MAX_COUNT)}, not {flits!r}")
-        if data_width not in (128, 256, 512, 1024):
-            raise ValueError(f"Data width must be 128, 256, 512 or 1024, not {data_width!r}")
         self.data_width, self.lists, self.beats, self.flits = data_width, lists, beats, flits
         super().__init__(
             {
