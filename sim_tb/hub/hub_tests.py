@@ -324,6 +324,16 @@ async def memory_may_refuse(dut):
     for _ in range(60):
         tb.send(store(values, entry, be=False))
         tb.send(load(values, entry))
+    for stage, page in ((stage, page) for stage in range(2) for page in range(1, 9)):
+        # One half of each of these lies in a page that is refused, or none does.
+        place = (entry.vbase[stage] >> 12) + page << 12
+        lidx, offset = divmod(place - 16 - entry.vbase[stage], entry.bsize[stage])
+        if offset % 128 == 112 or offset + 32 > entry.bsize[stage]:
+            continue
+        maddr, data = entry.maddr(lidx, offset), [values.getrandbits(128) for _ in range(2)]
+        tb.send(Packet.multimem(Cmd.MM_LDR, maddr=maddr + 1, targets=[0], stage=stage))
+        tb.send(Packet.multimem(Cmd.MM_ST, maddr=maddr, targets=[0, 0], stage=stage, data=data))
+        await tb.settle()
     await tb.settle()
     assert tb.pulses.counts["errors"] > 30
     other = make_object(9)
