@@ -101,6 +101,21 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+NIGHTLY = MUTANTS[1::2]
+"""Each needs a build of its own."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(
+            mutant,
+            id=mutant.name.replace(" ", "_"),
+            marks=[pytest.mark.nightly] if mutant in NIGHTLY else [],
+        )
+        for mutant in MUTANTS
+    ],
+)
 def test_mutants_are_caught(mutant):
     assert run_mutant(mutant)
