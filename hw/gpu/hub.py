@@ -17,13 +17,13 @@ from dysharp.hw.gpu.hub_lookup import HubLookup
 from dysharp.hw.gpu.hub_payload import HubPayload
 from dysharp.hw.gpu.hub_reader import HubReader
 from dysharp.hw.gpu.hub_receive import HubReceive
-from dysharp.hw.gpu.hub_records import HubError, Notice, Written
+from dysharp.hw.gpu.hub_records import LINK_BITS, HubError, Notice, Written
 from dysharp.hw.gpu.hub_reduce import HubReduce
 from dysharp.hw.gpu.hub_reply import HubReply
 from dysharp.hw.gpu.hub_table import HubTable
 from dysharp.hw.gpu.hub_writer import HubWriter
 from dysharp.hw.link.flit import FlitStream
-from dysharp.hw.packet import FLIT_BITS
+from dysharp.hw.packet import CHUNK_BYTES, FLIT_BITS
 from dysharp.hw.registers import gpu_experts, gpu_objects
 from dysharp.hw.share import place
 from dysharp.hw.switch.parser import Parser
@@ -144,8 +144,17 @@ class Hub(Component):
         contexts: int = 16,
     ):
         check_tlb_shape(entries=tlb_entries, ways=tlb_ways, objects=objects, slots=slots)
-        if contexts < 2:
-            raise ValueError(f"Contexts must be at least 2, not {contexts!r}")
+        for noun, value, low, high in (
+            ("Links", links, 1, 1 << LINK_BITS),
+            ("GPU address bit", gpu_address_bit, 16, 41),
+            ("Contexts", contexts, 2, 256),
+        ):
+            if not low <= value <= high:
+                raise ValueError(f"{noun} must be in {low}..{high}, not {value!r}")
+        if chunk_bytes not in CHUNK_BYTES:
+            raise ValueError(f"Chunk bytes must be 128 or 256, not {chunk_bytes!r}")
+        if memory_width not in (128, 256, 512, 1024):
+            raise ValueError(f"Memory width must be 128, 256, 512 or 1024, not {memory_width!r}")
         self.links, self.chunk_bytes = links, chunk_bytes
         self.object_entries, self.slots = objects, slots
         self.gpu_address_bit, self.memory_width = gpu_address_bit, memory_width
