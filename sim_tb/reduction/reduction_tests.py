@@ -6,7 +6,8 @@ import random
 
 import cocotb
 
-from dysharp.sim_tb.reduction.env import Contribution, ReductionEnv, Request
+from dysharp.sim_tb.reduction.env import ReductionEnv
+from dysharp.sim_tb.reduction.model import Contribution, Request
 
 
 @cocotb.test()

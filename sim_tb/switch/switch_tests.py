@@ -7,7 +7,8 @@ from typing import Any
 import cocotb
 
 from dysharp.hw.packet import Cmd, Packet, Status
-from dysharp.sim_tb.switch.env import SwitchEnv, Traffic
+from dysharp.sim_tb.switch.env import SwitchEnv
+from dysharp.sim_tb.switch.traffic import Traffic
 
 
 async def start(dut: Any, *, wrong: float = 0.0) -> tuple[SwitchEnv, Traffic]:
