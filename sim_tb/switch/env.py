@@ -1,7 +1,7 @@
 """Packets round a whole switch: who sends them, who answers them, and what must come of it.
 
-The expectation is written from docs/switch.md and packet.md. It needs one thing from the hardware: the order in
-which each reduction unit took contributions, which is arrival and no model's to foresee.
+The expectation is written from docs/switch.md and docs/packet.md. It needs one thing from the
+hardware: the order in which each reduction unit took contributions, which no model can foresee.
 """
 
 from __future__ import annotations
