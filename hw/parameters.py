@@ -30,8 +30,8 @@ class SwitchConfig:
 
     queue_depth: int = ruled_field(
         "Queue depth",
-        "flits in each queue of the crossbar; the longest packet must fit",
-        low=MAX_FLITS,
+        "flits in each queue of the crossbar; the longest packet and one more flit must fit",
+        low=MAX_FLITS + 1,
         high=1024,
         default=40,
     )

@@ -89,7 +89,7 @@ def test_fields_with_a_default_may_be_left_out(tmp_path: Path) -> None:
         ("links: 1", "links: 32", 4, "links", "Ports must be from 2 to 72, not 128"),
         ("_bytes: 128", "_bytes: 64", 5, "chunk_bytes", "must be one of 128, 256, not 64"),
         ("inferred", "infered", 8, "memory", "did you mean inferred?"),
-        ("depth: 40", "depth: 31", 11, "switch.queue_depth", "from 32 to 1024, not 31"),
+        ("depth: 40", "depth: 32", 11, "switch.queue_depth", "from 33 to 1024, not 32"),
         ("sessions: 16", "sessions: 257", 12, "switch.sessions", "from 1 to 256, not 257"),
         ("width: 128", "width: 192", 17, "gpu.memory_width", "power of two from 128 to 1024"),
         ("tlb_ways: 2", "tlb_ways: 3", 19, "gpu.tlb_ways", "divisor of the 16 entries, not 3"),
