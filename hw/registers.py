@@ -58,6 +58,7 @@ GPU_ERRORS = (
     Status.UNMAPPED_INDEX,
     Status.UNSUPPORTED,
     Status.POISONED,
+    Status.UNKNOWN_TARGET,
     Status.QUOTA_EXCEEDED,
 )
 """What a Hub can find wrong."""

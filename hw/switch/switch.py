@@ -8,6 +8,7 @@ from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from dysharp.hw.axi import axi4_lite
 from dysharp.hw.config import Config
 from dysharp.hw.csr import CsrBank
+from dysharp.hw.errors import ConfigError
 from dysharp.hw.registers import switch_registers
 from dysharp.hw.share import place
 from dysharp.hw.switch.object_table import ObjectTable
@@ -29,7 +30,12 @@ class Switch(Component):
 
     Parameters
     ----------
-    config : the configuration
+    config : the configuration; ``switch.order`` must be ``arrival``
+
+    Errors
+    ------
+    ConfigError
+        For an order that is not built.
 
     Source
     ------
@@ -42,6 +48,10 @@ class Switch(Component):
     """In(axi4_lite), registers and object table."""
 
     def __init__(self, config: Config):
+        order = config.switch.order
+        if order != "arrival":
+            rule = f"Order must be arrival, the only one built so far, not {order!r}"
+            raise ConfigError("switch.order", order, rule)
         self.config = config
         self.registers = switch_registers(
             gpus=config.gpus,
