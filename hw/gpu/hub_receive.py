@@ -110,7 +110,8 @@ class HubReceive(Component):
             self.payload.p.enables.eq(~is_data),
             self.payload.p.first.eq(is_data & (kept_flits == 0)),
             self.payload.p.last.eq(flit.last),
-            self.notify.valid.eq(valid & requests.i.ready & is_notice & ~flit.poison),
+            # Once a packet, at its last flit, where poison counts: an AE flit may follow HDR.
+            self.notify.valid.eq(valid & requests.i.ready & is_notice & flit.last & ~flit.poison),
             self.notify.p.object.eq(header.addr[36:40]),
             self.notify.p.token.eq(header.addr[:32]),
             self.lost_notice.eq(take & is_notice & flit.poison),

@@ -183,7 +183,7 @@ class Outstanding(Component):
 
     def _fault(self, m: Module, answer, due, held) -> Any:
         """What is wrong with an answer; final on its last flit."""
-        status = Mux(answer.tx, Value.cast(answer.multimem.attr), answer.addr[:8])
+        status = Value.cast(answer.multimem.attr)
         expected = Mux(due.loads, Cmd.MM_RSP.value, Cmd.MM_ACK.value)
         fault = Signal(Status)
         with m.If(answer.cmd == Cmd.ERR):
@@ -251,9 +251,12 @@ class Outstanding(Component):
 
 
 def _expected(header) -> Value:
-    """An answer that a multimem packet can get."""
+    """An answer that a multimem packet can get; it has ``tx``, as its request had.
+
+    An ERR without is a plain response, which any GPU can send to any tag.
+    """
     cmd = header.cmd
-    return (cmd == Cmd.MM_ACK) | (cmd == Cmd.MM_RSP) | (cmd == Cmd.ERR)
+    return header.tx & ((cmd == Cmd.MM_ACK) | (cmd == Cmd.MM_RSP) | (cmd == Cmd.ERR))
 
 
 def _after(pointer: Value, depth: int) -> Value:

@@ -384,6 +384,25 @@ async def notices_go_to_the_tracker(dut):
 
 
 @cocotb.test()
+async def a_notice_with_an_ae_flit_comes_once(dut):
+    """It came out with HDR and again with AE; with HDR even if its last flit was poison."""
+    tb, entry, values = await _bound(dut)
+    wanted = []
+    for number in range(8):
+        token = values.getrandbits(32)
+        ae = values.getrandbits(128) if number % 2 else None
+        flits = Packet.unicast(Cmd.NOTIFY, addr=2 << 36 | token, ae=ae).encode()
+        poisoned = number in (3, 4)
+        tb.source.send(flits, poison=[len(flits) - 1] if poisoned else [])
+        if not poisoned:
+            wanted.append({"object": 2, "token": token})
+        tb.send(store(values, entry))
+    await tb.settle()
+    assert list(tb.notices.records) == wanted
+    assert tb.pulses.counts["lost_notice"] == 2
+
+
+@cocotb.test()
 async def all_at_once(dut):
     """Stores, loads, static, unicast and wrong packets of three objects, mixed at random."""
     tb = HubEnv(dut)
