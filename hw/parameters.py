@@ -84,10 +84,10 @@ class GpuConfig:
         "Hub contexts", "requests that the Hub has in flight", low=1, high=256, default=16
     )
     ts_entries: int = ruled_field(
-        "TS entries", "tiles that the token tracker follows", low=1, high=65536, power_of_two=True
+        "TS entries", "tiles that the token tracker follows", low=2, high=65536, power_of_two=True
     )
     or_entries: int = ruled_field(
-        "OR entries", "tokens whose readiness is followed", low=1, high=65536, power_of_two=True
+        "OR entries", "tokens whose readiness is followed", low=2, high=65536, power_of_two=True
     )
 
     @property
