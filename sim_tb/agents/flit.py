@@ -108,7 +108,7 @@ class FlitSink(Sink):
         prefix: str,
         *,
         stall: StallPattern | None = None,
-        on_packet: Callable[[FlitPacket], None] | None = None,
+        on_packet: Callable[[FlitPacket], object] | None = None,
     ):
         super().__init__(bench, prefix, "tvalid", "tready", FLIT_FIELDS, stall)
         self.packets: deque[FlitPacket] = deque()
@@ -137,7 +137,7 @@ class FlitSink(Sink):
 class _Collector:
     """Puts flits together to packets."""
 
-    def __init__(self, bench: Bench, on_packet: Callable[[FlitPacket], None]):
+    def __init__(self, bench: Bench, on_packet: Callable[[FlitPacket], object]):
         self._bench = bench
         self._on_packet = on_packet
         self._packet = FlitPacket()
@@ -177,7 +177,7 @@ class FlitMonitor(Monitor):
         bench: Bench,
         prefix: str,
         *,
-        on_packet: Callable[[FlitPacket], None] | None = None,
+        on_packet: Callable[[FlitPacket], object] | None = None,
     ):
         super().__init__(bench, prefix, "tvalid", "tready", FLIT_FIELDS)
         self.packets: list[FlitPacket] = []
