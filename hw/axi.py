@@ -7,10 +7,21 @@ Source: AMBA AXI and ACE protocol specification (AXI4, AXI4-Lite).
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out, Signature
 
-__all__ = ["ADDR_BITS", "ID_BITS", "ReadId", "WriteId", "axi4", "axi4_lite", "axi4_read"]
+__all__ = [
+    "ADDR_BITS",
+    "ID_BITS",
+    "PAGE_BYTES",
+    "ReadId",
+    "WriteId",
+    "axi4",
+    "axi4_lite",
+    "axi4_read",
+]
 
 ADDR_BITS = 48
 ID_BITS = 2
+PAGE_BYTES = 4096
+"""No burst crosses a multiple of this."""
 
 
 class ReadId(enum.Enum, shape=ID_BITS):

@@ -1,7 +1,7 @@
 """The one memory of the design: a RAM with one write and one read port.
 
-By a build option it becomes an inferred memory, flip-flops, or a named SRAM macro; see
-``docs/memory.md``.
+By a build option (``memory`` in the configuration) it becomes an inferred memory, flip-flops, or an
+instance of a macro named ``sram_<depth>x<width>[_g<granularity>]``, which is left to the user.
 """
 
 from contextlib import contextmanager

@@ -36,6 +36,7 @@ __all__ = [
     "Tag",
     "ReplicaTag",
     "MultimemAddress",
+    "NotifyAddress",
     "Header",
     "PruneInfo",
     "CMD_RULES",
@@ -158,6 +159,19 @@ class MultimemAddress(data.Struct):
     attr: Attr
 
 
+class NotifyAddress(data.Struct):
+    """The ``addr`` field of a NOTIFY: a token by its number at its source GPU, and its object.
+
+    ``gpu`` stands where a plain address has it if ``gpu_address_bit`` is 40, its default.
+    """
+
+    token: 32
+    _unused: 4
+    object: 4
+    gpu: 7
+    _rest: 17
+
+
 class Header(data.Struct):
     """Flit 0 of every packet. ``len`` is the number of flits - 1."""
 
@@ -175,6 +189,11 @@ class Header(data.Struct):
     def multimem(self) -> data.View:
         """``addr`` read as a multimem address; meaningful if ``tx = 1``."""
         return data.View(MultimemAddress, self.addr)
+
+    @property
+    def notify(self) -> data.View:
+        """``addr`` read as that of a NOTIFY."""
+        return data.View(NotifyAddress, self.addr)
 
     @property
     def replica_tag(self) -> data.View:
@@ -236,9 +255,12 @@ CMD_RULES: dict[Cmd, CmdRule] = {
 """The shape of every command, read by the parser, the codec and the documentation."""
 
 
-def tx_flits(count: int) -> int:
-    """TX flits that hold ``count`` target ids: ceil(count / 8)."""
-    return -(-count // TARGETS_PER_FLIT)
+def tx_flits(count):
+    """TX flits that hold ``count`` target ids: ceil(count / 8).
+
+    Works on an :class:`int` and on an Amaranth value alike; of the latter the low five bits count.
+    """
+    return (count + (TARGETS_PER_FLIT - 1)) >> (TARGETS_PER_FLIT.bit_length() - 1)
 
 
 def link_of_chunk(address, *, links: int, chunk_bytes: int):

@@ -8,12 +8,19 @@ from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.alu.alu import is_supported
 from dysharp.hw.axi import ADDR_BITS
-from dysharp.hw.gpu.hub_records import AIDX_BITS, OBJECT_BITS, HubRequest, HubWork, Ticket, record
+from dysharp.hw.gpu.hub_records import (
+    AIDX_BITS,
+    BSIZE_BITS,
+    OBJECT_BITS,
+    HubRequest,
+    HubWork,
+    Ticket,
+    record,
+)
 from dysharp.hw.link.fifo import Fifo
-from dysharp.hw.packet import Attr, Cmd, Header, Status
+from dysharp.hw.packet import Attr, Cmd, Header, Status, tx_flits
 from dysharp.hw.registers import gpu_objects
 from dysharp.hw.share import place
-from dysharp.hw.switch.parser import list_flits
 
 __all__ = ["HubLookup"]
 
@@ -166,7 +173,7 @@ class HubLookup(Component):
         cmd = request.cmd
         loads, stores, listed = Signal(), Signal(), Signal()
         flits = Signal(5)
-        bsize, vbase = Signal(20), Signal(ADDR_BITS)
+        bsize, vbase = Signal(BSIZE_BITS), Signal(ADDR_BITS)
         m.d.comb += [
             loads.eq((cmd == Cmd.RD) | (cmd == Cmd.MM_LDR)),
             stores.eq((cmd == Cmd.MM_ST) | (cmd == Cmd.MM_STP)),
@@ -208,7 +215,7 @@ class HubLookup(Component):
             work.reduce.eq(cmd == Cmd.MM_LDR),
             work.listed.eq(listed),
             work.count.eq(address.count),
-            work.lists.eq(list_flits(header)),
+            work.lists.eq(tx_flits(address.count)),
             work.flits.eq(flits),
             work.place.eq(Mux(request.tx, vbase + Mux(listed, row.offset, found.delta), plain)),
             work.object.eq(found.object),

@@ -112,8 +112,8 @@ class HubReceive(Component):
             self.payload.p.last.eq(flit.last),
             # Once a packet, at its last flit, where poison counts: an AE flit may follow HDR.
             self.notify.valid.eq(valid & requests.i.ready & is_notice & flit.last & ~flit.poison),
-            self.notify.p.object.eq(header.addr[36:40]),
-            self.notify.p.token.eq(header.addr[:32]),
+            self.notify.p.object.eq(header.notify.object),
+            self.notify.p.token.eq(header.notify.token),
             self.lost_notice.eq(take & is_notice & flit.poison),
         ]
         with m.If(take):

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
-from dysharp.hw.axi import ADDR_BITS
+from dysharp.hw.axi import ADDR_BITS, PAGE_BYTES
 from dysharp.hw.gpu.hub_payload import PayloadRun
 from dysharp.hw.gpu.hub_records import STATUS_BITS, Access, Written
 from dysharp.hw.link.fifo import Fifo, Skid
@@ -16,7 +16,7 @@ from dysharp.hw.share import place
 
 __all__ = ["Burst", "BurstCut", "HubWriter", "smaller_status"]
 
-PAGE_FLITS = 4096 // FLIT_BYTES
+PAGE_FLITS = PAGE_BYTES // FLIT_BYTES
 RUNS_AHEAD = 4
 
 

@@ -8,16 +8,13 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
-from dysharp.hw.axi import ADDR_BITS, ReadId, axi4_read
+from dysharp.hw.axi import ADDR_BITS, PAGE_BYTES, ReadId, axi4_read
 from dysharp.hw.gpu.list_packer import ListHead, ListPacker
 from dysharp.hw.link.fifo import Fifo
-from dysharp.hw.packet import FLIT_BITS, TARGETS_PER_FLIT, tx_flits
+from dysharp.hw.packet import FLIT_BITS, MAX_TARGETS, TARGETS_PER_FLIT, tx_flits
 from dysharp.hw.share import place
 
 __all__ = ["ListFetch", "ListRequest"]
-
-MAX_COUNT = 127
-PAGE_BYTES = 4096
 
 
 class ListRequest(data.Struct):
@@ -77,13 +74,13 @@ class ListFetch(Component):
     def __init__(self, *, data_width: int, lists: int = 32, beats: int = 32, flits: int = 32):
         if data_width not in (128, 256, 512, 1024):
             raise ValueError(f"Data width must be 128, 256, 512 or 1024, not {data_width!r}")
-        longest = -(-(data_width // 8 - 2 + 2 * MAX_COUNT) // (data_width // 8))
+        longest = -(-(data_width // 8 - 2 + 2 * MAX_TARGETS) // (data_width // 8))
         if lists < 2:
             raise ValueError(f"Lists must be at least 2, not {lists!r}")
         if beats < longest:
             raise ValueError(f"Beats must be at least {longest}, not {beats!r}")
-        if flits < tx_flits(MAX_COUNT):
-            raise ValueError(f"Flits must be at least {tx_flits(MAX_COUNT)}, not {flits!r}")
+        if flits < tx_flits(MAX_TARGETS):
+            raise ValueError(f"Flits must be at least {tx_flits(MAX_TARGETS)}, not {flits!r}")
         self.data_width, self.lists, self.beats, self.flits = data_width, lists, beats, flits
         super().__init__(
             {

@@ -19,8 +19,8 @@ from dysharp.hw.packet import (
     CHUNK_BYTES,
     FLIT_BYTES,
     MAX_FLITS,
-    TARGETS_PER_FLIT,
     Status,
+    tx_flits,
 )
 from dysharp.hw.share import place
 from dysharp.hw.switch.parser import Parser
@@ -208,11 +208,12 @@ class MultimemQ(Component):
         fault = Signal(Status)
         has_list, listed = Signal(), Signal()
         length = Signal(range(1 + 16 + 32))
-        list_flits = (instruction.count + (TARGETS_PER_FLIT - 1)) >> 3
         m.d.comb += [
             has_list.eq(~instruction.static & (instruction.count != 0)),
             length.eq(
-                1 + Mux(has_list, list_flits, 0) + Mux(instruction.gives_data, instruction.flits, 0)
+                1
+                + Mux(has_list, tx_flits(instruction.count), 0)
+                + Mux(instruction.gives_data, instruction.flits, 0)
             ),
         ]
         with m.If(

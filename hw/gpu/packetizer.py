@@ -11,7 +11,7 @@ from dysharp.hw.gpu.instruction import Instruction
 from dysharp.hw.gpu.list_packer import ListHead
 from dysharp.hw.link.fifo import Skid
 from dysharp.hw.link.flit import Flit, FlitStream
-from dysharp.hw.packet import FLIT_BITS, TARGETS_PER_FLIT, Header, Status
+from dysharp.hw.packet import FLIT_BITS, Header, Status, tx_flits
 from dysharp.hw.share import place
 
 __all__ = [
@@ -179,7 +179,7 @@ class Packetizer(Component):
             out.o.ready.eq(self.o.ready),
             ready.eq(self.i.valid & (~self.i.p.listed | self.list.valid)),
             count.eq(Mux(self.i.p.listed, self.list.p.count, 0)),
-            lists.eq((count + (TARGETS_PER_FLIT - 1)) >> (TARGETS_PER_FLIT.bit_length() - 1)),
+            lists.eq(tx_flits(count)),
             fault.eq(self.i.p.fault),
             skip.eq((fault != Status.OK) | ~instruction.static & (count == 0)),
             need.eq(Mux(instruction.loads, instruction.flits, 1)),

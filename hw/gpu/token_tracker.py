@@ -15,14 +15,13 @@ from dysharp.hw.gpu.token_table import TokenTable
 from dysharp.hw.gpu.tracker_windows import fields_of, tracker_windows
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.link.flit import FlitStream
-from dysharp.hw.packet import Cmd, Header
+from dysharp.hw.packet import Cmd, Header, NotifyAddress
 from dysharp.hw.share import place
 
 __all__ = ["TokenTracker", "TokenTrackerEvents", "token_tracker_block"]
 
 NOTICES = 16
 """NOTIFY packets that can wait for the link."""
-OBJECT_LSB = 36
 
 
 class TokenTrackerEvents(data.Struct):
@@ -147,18 +146,17 @@ class TokenTracker(Component):
         window, register = self.notices, self.notice_map["send"]
         header: Any = Signal(Header)
         token = Signal(32)
-        m.submodules.waiting = place(waiting := Fifo(shape=64, depth=NOTICES))
+        m.submodules.waiting = place(waiting := Fifo(shape=NotifyAddress, depth=NOTICES))
         to = fields_of(register, window.write_data)
-        address = Signal(64)
+        address = waiting.i.payload
         is_token = window.word == self.notice_map["token"].word
         with m.If(window.write_en & is_token):
             m.d.sync += token.eq(window.write_data)
         m.d.comb += [
-            address[:32].eq(token),
-            address[OBJECT_LSB:40].eq(to.object),
-            address[40:47].eq(to.gpu),
+            address.token.eq(token),
+            address.object.eq(to.object),
+            address.gpu.eq(to.gpu),
             waiting.i.valid.eq(window.write_en & (window.word == register.word)),
-            waiting.i.payload.eq(address),
             window.read_data.eq(NOTICES - waiting.level),
             header.cmd.eq(Cmd.NOTIFY),
             header.addr.eq(waiting.o.payload),

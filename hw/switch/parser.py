@@ -18,6 +18,7 @@ from dysharp.hw.packet import (
     Cmd,
     Header,
     Status,
+    tx_flits,
 )
 from dysharp.hw.share import place
 from dysharp.hw.switch.error_answer import ErrorAnswer, Fault
@@ -27,7 +28,6 @@ __all__ = [
     "ParsedFlit",
     "Parser",
     "ParserEvents",
-    "list_flits",
     "parser_block",
     "response_parser_block",
 ]
@@ -89,11 +89,6 @@ class _Rule(data.Struct):
     byte_enable: 1
     wants_data: 1
     stores: 1
-
-
-def list_flits(header) -> Value:
-    """TX flits, 0 to 16, of a well-formed packet whose command may carry a list."""
-    return ((header.multimem.count + 7) >> 3)[:5]
 
 
 class Parser(Component):
@@ -212,7 +207,7 @@ class Parser(Component):
                 m.d.sync += [
                     has_ae.eq(header.ae),
                     has_be.eq(header.be),
-                    lists_left.eq(Mux(rule.targets, list_flits(header), 0)),
+                    lists_left.eq(Mux(rule.targets, tx_flits(header.multimem.count), 0)),
                 ]
             with m.Elif(has_ae):
                 m.d.sync += has_ae.eq(0)
@@ -298,7 +293,7 @@ class Parser(Component):
             for name in ("length_fits", "kinds_fit", "is_aligned", "in_chunk", "well_formed")
         )
         m.d.comb += [
-            lists.eq(Mux(rule.targets, list_flits(header), 0)),
+            lists.eq(Mux(rule.targets, tx_flits(header.multimem.count), 0)),
             data_flits.eq(header.len - header.ae - header.be - lists),
             length_fits.eq(
                 (data_flits >= rule.min_data)

@@ -235,11 +235,9 @@ class Prune(Component):
             heads.payload.header.crc.eq(0),
         ]
         with m.If(in_list):
-            old_flits = _flits_of(waiting.header.multimem.count)
+            old_flits = tx_flits(waiting.header.multimem.count)
             m.d.comb += [
-                heads.payload.header.len.eq(
-                    waiting.header.len - old_flits + _flits_of(final_total)
-                ),
+                heads.payload.header.len.eq(waiting.header.len - old_flits + tx_flits(final_total)),
                 heads.payload.header.multimem.count.eq(final_total),
                 heads.payload.poison.eq(self.i.payload.last & self.i.payload.poison),
             ]
@@ -252,7 +250,7 @@ class Prune(Component):
                 waiting.header.eq(arriving),
                 waiting.poison.eq(self.i.payload.poison & self.i.payload.last),
                 is_waiting.eq(1),
-                list_left.eq(Mux(_has_list(arriving), _flits_of(arriving.multimem.count), 0)),
+                list_left.eq(Mux(_has_list(arriving), tx_flits(arriving.multimem.count), 0)),
                 total.eq(0),
             ]
 
@@ -289,11 +287,6 @@ class Prune(Component):
 def _count_ones(bits):
     """Number of set bits."""
     return sum(list(bits), start=Const(0, 1))
-
-
-def _flits_of(count):
-    """TX flits that hold ``count`` ids."""
-    return (count + TARGETS_PER_FLIT - 1)[3:]
 
 
 def _has_list(header):

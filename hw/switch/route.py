@@ -6,6 +6,7 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 
+from dysharp.hw.alu.alu import is_supported
 from dysharp.hw.config import Config
 from dysharp.hw.link.fifo import Skid
 from dysharp.hw.packet import (
@@ -18,21 +19,18 @@ from dysharp.hw.packet import (
     Cmd,
     Dtype,
     Header,
-    Op,
     Status,
     Tag,
     link_of_chunk,
+    tx_flits,
 )
 from dysharp.hw.share import place
 from dysharp.hw.switch.error_answer import ErrorAnswer, Fault
 from dysharp.hw.switch.object_table import ObjectEntry, entry_of, hits
-from dysharp.hw.switch.parser import FlitKind, ParsedFlit, list_flits
+from dysharp.hw.switch.parser import FlitKind, ParsedFlit
 from dysharp.hw.switch.route_record import RoutedFlit, RouteRecord
 
-__all__ = ["REDUCTIONS", "Route", "route_block"]
-
-REDUCTIONS: tuple[tuple[Op, Dtype, int], ...] = ((Op.ADD, Dtype.BF16, 1),)
-"""Operation, type and accumulation that load-reduce can do; the others are unsupported."""
+__all__ = ["Route", "route_block"]
 
 _PLACES = range(TARGETS_PER_FLIT)
 
@@ -80,10 +78,11 @@ class Route(Component):
     that the chunk's address selects. A unicast request goes to the GPU that its address names.
 
     Refusals; if several apply the smallest status wins: an unused TX slot that is not 0xFFFF (1),
-    no object (2), what cannot be done (5: ATOM, MM_RED, load-reduce other than
-    :data:`REDUCTIONS`, attr without a type), a GPU or slot that does not exist, 0xFFFF in a used
-    slot or an empty group (7), a source or a target that is no member (9). A refused request that
-    expects an answer gets one through ``error``; a posted one shows in ``fault`` alone.
+    no object (2), what cannot be done (5: ATOM, MM_RED, a load-reduce that is none of
+    :data:`~dysharp.hw.alu.alu.SUPPORTED`, attr without a type), a GPU or slot that does not exist,
+    0xFFFF in a used slot or an empty group (7), a source or a target that is no member (9). A
+    refused request that expects an answer gets one through ``error``; a posted one shows in
+    ``fault`` alone.
 
     Latency: one cycle, and the record comes together with the flit that decides it: HDR, or the
     last TX flit. So a list costs nothing but its own flits. Throughput: one flit a cycle, without
@@ -308,10 +307,6 @@ class Route(Component):
             header.eq(read.flit.data),
             attr.eq(Mux(stated == 0, entry.attr, address.attr)),
         ]
-        can_reduce = Signal()
-        for op, dtype, acc in REDUCTIONS:
-            with m.If((attr.op == op) & (attr.dtype == dtype) & (attr.acc == acc)):
-                m.d.comb += can_reduce.eq(1)
         untyped = (stated != 0) & (address.attr.dtype == Dtype.NONE)
 
         record, session = facts.record, facts.record.session
@@ -321,7 +316,7 @@ class Route(Component):
                 (header.cmd == Cmd.ATOM)
                 | (header.cmd == Cmd.MM_RED)
                 | header.tx & untyped
-                | is_load & ~can_reduce
+                | is_load & ~is_supported(attr)
             ),
             facts.members.eq(entry.members),
             facts.stranger.eq(
@@ -373,7 +368,7 @@ class Route(Component):
 
 def _touched_flits(header) -> Value:
     """Flits of the object that a multimem request touches."""
-    stored = header.len - header.be - list_flits(header)
+    stored = header.len - header.be - tx_flits(header.multimem.count)
     return Mux(header.cmd == Cmd.MM_LDR, header.addr[:4] + 1, stored[:5])
 
 

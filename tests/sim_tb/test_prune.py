@@ -19,7 +19,7 @@ MUTANTS = [
         "the length stays that of the whole list",
         "prune",
         "switch/prune.py",
-        "waiting.header.len - old_flits + _flits_of(final_total)",
+        "waiting.header.len - old_flits + tx_flits(final_total)",
         "waiting.header.len",
         "random_packets",
     ),
