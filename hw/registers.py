@@ -11,7 +11,16 @@ from amaranth.hdl import Shape
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for
 
+from dysharp.hw.axi import ADDR_BITS
 from dysharp.hw.config import Config
+from dysharp.hw.gpu.hub_records import (
+    AIDX_BITS,
+    BSIZE_BITS,
+    LIDX_BITS,
+    OBJECT_BITS,
+    ROW_BITS,
+    SLOT_BITS,
+)
 from dysharp.hw.gpu.tracker_windows import tracker_windows
 from dysharp.hw.packet import Cmd, Header, Status, Tag
 from dysharp.hw.register_map import Access, Field, Register, RegisterMap, Window
@@ -150,7 +159,7 @@ def _counters(
 
 
 _ATTR = Field("attr", 8, 8, "default {acc 1, op 3, dtype 4} of a packet whose attr is 0")
-_SLOTS = Field("slots", 16, 11, "slots in use on every GPU")
+_SLOTS = Field("slots", 16, SLOT_BITS + 1, "slots in use on every GPU")
 _VALID = Register(
     "control",
     0x3C,
@@ -166,8 +175,8 @@ def switch_objects(*, objects: int) -> Window:
         0x1000,
         objects,
         (
-            _number("base", 0x00, 48, "first multimem address of the object"),
-            _number("size", 0x08, 48, "bytes of its address range"),
+            _number("base", 0x00, ADDR_BITS, "first multimem address of the object"),
+            _number("size", 0x08, ADDR_BITS, "bytes of its address range"),
             _number("members", 0x10, 72, "GPUs that belong to it, a bit a GPU"),
             _number("group", 0x20, 72, "GPUs that an empty list means, a bit a GPU"),
             Register(
@@ -249,6 +258,9 @@ def switch_registers(
     )
 
 
+_BLOCK = "bytes of a token's block"
+
+
 def gpu_objects(*, objects: int) -> Window:
     """The Hub's object table, one entry an object."""
     return Window(
@@ -256,8 +268,8 @@ def gpu_objects(*, objects: int) -> Window:
         0x1000,
         objects,
         (
-            _number("base", 0x00, 48, "first multimem address of the object"),
-            _number("rows", 0x08, 24, "algebraic rows: tokens a GPU times GPUs"),
+            _number("base", 0x00, ADDR_BITS, "first multimem address of the object"),
+            _number("rows", 0x08, AIDX_BITS, "algebraic rows: tokens a GPU times GPUs"),
             Register(
                 "layout",
                 0x0C,
@@ -270,12 +282,16 @@ def gpu_objects(*, objects: int) -> Window:
                 ),
                 "How addresses and ids are read.",
             ),
-            _number("bsize0", 0x10, 20, "bytes of a token's block in stage 0, a multiple of 16"),
-            _number("bsize1", 0x14, 20, "bytes of a token's block in stage 1, a multiple of 16"),
-            _number("vbase0", 0x18, 48, "memory address of the stage 0 buffer"),
-            _number("vbase1", 0x20, 48, "memory address of the stage 1 buffer"),
-            _number("al_base", 0x28, 48, "memory address of the AL table"),
-            _number("size", 0x30, 48, "bytes of its address range, as in the switch"),
+            _number(
+                "bsize0", 0x10, BSIZE_BITS, "bytes of a token's block in stage 0, a multiple of 16"
+            ),
+            _number(
+                "bsize1", 0x14, BSIZE_BITS, "bytes of a token's block in stage 1, a multiple of 16"
+            ),
+            _number("vbase0", 0x18, ADDR_BITS, "memory address of the stage 0 buffer"),
+            _number("vbase1", 0x20, ADDR_BITS, "memory address of the stage 1 buffer"),
+            _number("al_base", 0x28, ADDR_BITS, "memory address of the AL table"),
+            _number("size", 0x30, ADDR_BITS, "bytes of its address range, as in the switch"),
             _VALID,
         ),
         "Address range, buffers and AL table of an object; entry = object.",
@@ -289,8 +305,8 @@ def gpu_experts(*, objects: int, slots: int) -> Window:
         0x40000,
         objects * slots,
         (
-            _number("row0", 0x0, 28, "first row of the slot in the buffers"),
-            _number("capacity", 0x4, 24, "rows of the slot; a write restarts its LIdx at 0"),
+            _number("row0", 0x0, ROW_BITS, "first row of the slot in the buffers"),
+            _number("capacity", 0x4, LIDX_BITS, "rows of the slot; a write restarts its LIdx at 0"),
         ),
         "Rows of each local expert; entry = object * slots + slot, with slots as built.",
         readable=False,
@@ -369,7 +385,7 @@ def gpu_registers(
                 "tlb_flush",
                 0x18,
                 (
-                    Field("object", 0, 4, "the object that is flushed"),
+                    Field("object", 0, OBJECT_BITS, "the object that is flushed"),
                     Field("by_object", 8, 1, "forget the entries of that object"),
                     Field("whole", 9, 1, "forget all entries"),
                 ),

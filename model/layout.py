@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dysharp.hw.al_table import AL_ENTRY_BYTES, AlEntry
 from dysharp.hw.errors import UserError
 from dysharp.hw.packet import FLIT_BYTES, link_of_chunk
 
-__all__ = ["AL_VALID", "DEFAULT_BASE", "ObjectLayout", "lay_out", "link_of"]
+__all__ = ["AL_VALID", "DEFAULT_BASE", "ObjectLayout", "PAGE", "lay_out", "link_of", "row_stride"]
 
-AL_VALID = 1 << 31
+AL_VALID = AlEntry.const({"valid": 1}).as_bits()
 """Valid bit of an AL table entry; the rest is the layout index."""
 MAX_ADDRESS = 1 << 48
 PAGE = 4096
@@ -92,7 +93,7 @@ class ObjectLayout:
 
     def al_address(self, slot: int, aidx: int) -> int:
         """Address of an AL table entry: ``al_base + 4 * (slot * rows + AIdx)``."""
-        return self.al_base + 4 * (slot * self.rows + aidx)
+        return self.al_base + AL_ENTRY_BYTES * (slot * self.rows + aidx)
 
     def list_address(self, token: int) -> int:
         """Address of the target list of this GPU's ``token``."""
@@ -136,7 +137,7 @@ def lay_out(
     for value in sizes:
         if value < FLIT_BYTES or value % FLIT_BYTES:
             raise UserError(f"Token block must be a multiple of {FLIT_BYTES} bytes, not {value}")
-    stride = max((max(sizes) - 1).bit_length(), chunk_bytes.bit_length() - 1)
+    stride = row_stride(max(sizes), chunk_bytes)
     if base % (1 << stride):
         raise UserError(f"Object base must be a multiple of {1 << stride:#x}, not {base:#x}")
     if base + (ntoken * gpus << stride) > MAX_ADDRESS:
@@ -147,7 +148,7 @@ def lay_out(
     layouts = []
     for gpu, rows in enumerate(np.asarray(capacity).tolist()):
         al_base = _page(memory_base + ntoken * list_stride)
-        vbase0 = _page(al_base + 4 * len(rows) * ntoken * gpus)
+        vbase0 = _page(al_base + AL_ENTRY_BYTES * len(rows) * ntoken * gpus)
         vbase1 = _page(vbase0 + sum(rows) * sizes[0])
         layouts.append(
             ObjectLayout(
@@ -166,6 +167,11 @@ def lay_out(
             )
         )
     return tuple(layouts)
+
+
+def row_stride(block_bytes: int, chunk_bytes: int) -> int:
+    """log2 of the bytes from row to row of multimem addresses: a block, rounded up; one chunk."""
+    return max((block_bytes - 1).bit_length(), chunk_bytes.bit_length() - 1)
 
 
 def _page(address: int) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NoReturn
 
+from dysharp.hw.al_table import AL_ENTRY_BYTES
 from dysharp.hw.config import Config
 from dysharp.hw.packet import FLIT_BYTES
 from dysharp.hw.register_map import RegisterMap
@@ -26,13 +27,13 @@ from dysharp.model.cuda import (
     CUdymulticastStage,
     CUresult,
 )
+from dysharp.model.layout import DEFAULT_BASE, PAGE, row_stride
 
 __all__ = ["MULTIMEM_BASE", "Binding", "Runtime"]
 
-MULTIMEM_BASE = 1 << 44
+MULTIMEM_BASE = DEFAULT_BASE
 """Where the first object is put in the multimem address space."""
 ADDRESS_BITS = 48
-PAGE = 4096
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ class Runtime:
         found.ntoken, found.base = ntoken, base
         found.bindings[device] = binding
         if not prop.preloaded:
-            self.backend.clear(device, binding.al_base, 4 * prop.slots * rows)
+            self.backend.clear(device, binding.al_base, AL_ENTRY_BYTES * prop.slots * rows)
         for address, value in writes:
             self.backend.write32(device, address, value)
         if len(found.bindings) == prop.numDevices:
@@ -280,7 +281,7 @@ class Runtime:
             _invalid(call, f"bsize must hold hsize = {prop.hsize} elements, not {prop.bsize!r}")
         if prop.group is not None and not 0 < len(set(prop.group)) == len(prop.group):
             _invalid(call, f"group must be some devices, each once, not {prop.group!r}")
-        stride = max((max(used) - 1).bit_length(), self.config.chunk_bytes.bit_length() - 1)
+        stride = row_stride(max(used), self.config.chunk_bytes)
         if prop.base is not None and prop.base % (1 << stride):
             _invalid(call, f"base must be a multiple of {1 << stride:#x}, not {prop.base:#x}")
         limits = {
@@ -386,12 +387,13 @@ def _lay_out(
 ) -> Binding:
     """AL table, then the rows of each stage, each from a page on."""
     total = sum(capacity)
+    al_end = memptr + AL_ENTRY_BYTES * len(capacity) * rows
     if vbase is None:
-        dispatch = _round_up(memptr + 4 * len(capacity) * rows, PAGE)
+        dispatch = _round_up(al_end, PAGE)
         vbase = dispatch, _round_up(dispatch + total * block[0], PAGE)
     ends = [address + total * size for address, size in zip(vbase, block, strict=True)]
     row0 = tuple(accumulate(capacity[:-1], initial=0))
-    return Binding(memptr, vbase, capacity, row0, max(memptr + 4 * len(capacity) * rows, *ends))
+    return Binding(memptr, vbase, capacity, row0, max(al_end, *ends))
 
 
 def _ids(prop: CUDymulticastObjectProp) -> dict[str, int]:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from dysharp.hw.config import Config
 from dysharp.hw.errors import UserError
-from dysharp.hw.packet import FLIT_BYTES, Cmd
+from dysharp.hw.packet import FLIT_BYTES, Cmd, tx_flits
 from dysharp.model.closed_forms import ideal_rows
 from dysharp.model.instructions import target_lists
-from dysharp.model.layout import DEFAULT_BASE, link_of
+from dysharp.model.layout import DEFAULT_BASE, link_of, row_stride
 from dysharp.model.placement import Placement
 from dysharp.model.policies import OwnGpu, Policies
 from dysharp.model.routing import Routing
@@ -191,7 +191,7 @@ def count_traffic(
         return Traffic(scheme, flits, by_command)
     total = entries.sum(axis=1, keepdims=True)
     one = (total > 0).astype(np.int64)
-    whole, pruned = -(-total // 8), -(-entries // 8)
+    whole, pruned = tx_flits(total), tx_flits(entries)
     send(Cmd.MM_ST, 0, up, whole, one, carries=True, at_source=True)
     send(Cmd.MM_ST, 0, down, pruned, copies, carries=True, at_source=False)
     send(Cmd.MM_ACK, 0, up, none, copies, carries=False, at_source=False)
@@ -287,7 +287,7 @@ def _chunks_by_link(
     The link is an xor-fold of the address, so it is the fold of the row's address xor the fold of
     the chunk's offset, which have no bit in common.
     """
-    stride = max((block_bytes - 1).bit_length(), chunk_bytes.bit_length() - 1)
+    stride = row_stride(block_bytes, chunk_bytes)
     offsets = range(0, block_bytes, chunk_bytes)
     number, data = np.zeros(links, np.int64), np.zeros(links, np.int64)
     for offset in offsets:

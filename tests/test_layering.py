@@ -16,6 +16,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "hw": ("dysharp.hw",),
     "model": (
         "dysharp.model",
+        "dysharp.hw.al_table",
         "dysharp.hw.packet",
         "dysharp.hw.config",
         "dysharp.hw.errors",

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from amaranth import Array, Cat, Const, Module, Mux, Signal
+from amaranth import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
+from dysharp.hw.al_table import AL_ENTRY_BYTES, AlEntry
 from dysharp.hw.axi import ADDR_BITS, ReadId, WriteId, axi4
 from dysharp.hw.gpu.al_tlb import AlFlush, AlKey, AlTlb, check_tlb_shape
 from dysharp.hw.gpu.hub_records import (
@@ -15,16 +16,16 @@ from dysharp.hw.gpu.hub_records import (
     OBJECT_BITS,
     SLOT_BITS,
     STATUS_BITS,
+    record,
 )
 from dysharp.hw.gpu.hub_table import Quota
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.packet import Status
 from dysharp.hw.share import place
 
-__all__ = ["AL_VALID_BIT", "AlEvents", "AlManager", "AlRequest", "AlResult", "AlTouch"]
+__all__ = ["AlEvents", "AlManager", "AlRequest", "AlResult", "AlTouch"]
 
-AL_VALID_BIT = 31
-ENTRY_BYTES = 4
+ENTRY_SHIFT = ceil_log2(AL_ENTRY_BYTES)
 PENDING_WRITES = 4
 """AL table writes that memory has not answered."""
 REQUESTS = 4
@@ -203,7 +204,7 @@ class AlManager(Component):
 
         request = requests.o.payload
         key = request.key
-        entry, word = Signal(ADDR_BITS), Signal(32)
+        entry, word = Signal(ADDR_BITS), record(AlEntry)
         read_failed, finish = Signal(), Signal()
         status, lidx = Signal(STATUS_BITS), Signal(LIDX_BITS)
         hit, miss = Signal(), Signal()
@@ -231,7 +232,7 @@ class AlManager(Component):
             axi.rready.eq(1),
             axi.arid.eq(ReadId.AL_WALK),
             axi.araddr.eq(entry),
-            axi.arsize.eq(ceil_log2(ENTRY_BYTES)),
+            axi.arsize.eq(ENTRY_SHIFT),
             axi.arburst.eq(1),
             self.touch.p.object.eq(key.object),
             self.touch.p.slot.eq(key.slot),
@@ -248,7 +249,7 @@ class AlManager(Component):
                     ]
                     m.next = "ADDRESS"
             with m.State("ADDRESS"):
-                m.d.sync += entry.eq(request.al_base + ((product + key.aidx) << 2))
+                m.d.sync += entry.eq(request.al_base + ((product + key.aidx) << ENTRY_SHIFT))
                 m.d.comb += self.quota_en.eq(1)
                 m.next = "WALK"
             with m.State("WALK"):
@@ -265,15 +266,14 @@ class AlManager(Component):
                     ]
                     m.next = "DECIDE"
             with m.State("DECIDE"):
-                mapped = word[AL_VALID_BIT]
                 m.d.sync += status.eq(Status.UNMAPPED_INDEX.value)
                 with m.If(read_failed):
                     m.d.comb += self.events.memory_error.eq(1)
                     m.next = "ANSWER"
-                with m.Elif(mapped & (word[:AL_VALID_BIT] < self.quota.capacity)):
-                    m.d.sync += lidx.eq(word)
+                with m.Elif(word.valid & (word.lidx < self.quota.capacity)):
+                    m.d.sync += lidx.eq(word.lidx)
                     m.next = "FILL"
-                with m.Elif(mapped | ~request.first_touch):
+                with m.Elif(word.valid | ~request.first_touch):
                     m.next = "ANSWER"
                 with m.Elif(self.quota.used < self.quota.capacity):
                     m.d.sync += lidx.eq(self.quota.used)
@@ -335,7 +335,8 @@ class AlManager(Component):
         axi = self.m_axi
         start = Signal()
         lane = Signal(ceil_log2(self.data_width // 32))
-        valid_entry = Cat(lidx, Const(0, AL_VALID_BIT - LIDX_BITS), Const(1, 1))
+        new_entry = record(AlEntry)
+        m.d.comb += [new_entry.lidx.eq(lidx), new_entry.valid.eq(1)]
         with m.If(axi.awready):
             m.d.sync += axi.awvalid.eq(0)
         with m.If(axi.wready):
@@ -345,12 +346,12 @@ class AlManager(Component):
                 axi.awvalid.eq(1),
                 axi.awaddr.eq(entry),
                 axi.wvalid.eq(1),
-                axi.wdata.eq(valid_entry.replicate(self.data_width // 32)),
+                axi.wdata.eq(Value.cast(new_entry).replicate(self.data_width // 32)),
                 lane.eq(entry[2:]),
             ]
         m.d.comb += [
             axi.awid.eq(WriteId.AL_TABLE),
-            axi.awsize.eq(ceil_log2(ENTRY_BYTES)),
+            axi.awsize.eq(ENTRY_SHIFT),
             axi.awburst.eq(1),
             axi.wlast.eq(1),
             axi.wstrb.eq(0b1111 << (lane << 2)),

@@ -7,11 +7,11 @@ from amaranth.utils import ceil_log2
 
 from dysharp.hw.alu.alu import ACCUMULATOR_BITS, LANES, ReductionAlu, ResultRounder
 from dysharp.hw.gpu.hub_records import STATUS_BITS, ReadItem, record
-from dysharp.hw.gpu.hub_writer import smaller_status
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.memory import Ram
 from dysharp.hw.packet import FLIT_BITS, FLIT_BYTES, Attr
 from dysharp.hw.share import place
+from dysharp.hw.switch.error_answer import smaller_status
 
 __all__ = ["HubReduce"]
 

@@ -13,8 +13,9 @@ from dysharp.hw.gpu.hub_records import STATUS_BITS, Access, Written
 from dysharp.hw.link.fifo import Fifo, Skid
 from dysharp.hw.packet import FLIT_BITS, FLIT_BYTES, Status
 from dysharp.hw.share import place
+from dysharp.hw.switch.error_answer import smaller_status
 
-__all__ = ["Burst", "BurstCut", "HubWriter", "smaller_status"]
+__all__ = ["Burst", "BurstCut", "HubWriter"]
 
 PAGE_FLITS = PAGE_BYTES // FLIT_BYTES
 RUNS_AHEAD = 4
@@ -261,8 +262,3 @@ class HubWriter(Component):
                 worst.eq(Mux(ends, 0, status)),
                 half_failed.eq(failed & ~entry.whole),
             ]
-
-
-def smaller_status(a, b):
-    """The smaller of two statuses, where 0 is none."""
-    return Mux((a == 0) | (b != 0) & (b < a), b, a)

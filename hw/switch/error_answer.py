@@ -1,13 +1,13 @@
-"""The answer to a request that is refused: what is kept of the request, and the packet."""
+"""Statuses, and the answer to a request that is refused: what is kept of it, and the packet."""
 
 from typing import Any
 
-from amaranth import Signal, Value
+from amaranth import Mux, Signal, Value
 from amaranth.lib import data
 
 from dysharp.hw.packet import Cmd, Header, Status, Tag
 
-__all__ = ["ErrorAnswer", "Fault", "error_header"]
+__all__ = ["ErrorAnswer", "Fault", "error_header", "smaller_status"]
 
 
 class Fault(data.Struct):
@@ -46,6 +46,12 @@ class ErrorAnswer(data.Struct):
     maddr: 48
     stage: 1
     count: 7
+
+
+def smaller_status(one, other) -> Value:
+    """The smaller of two statuses, where 0 is none."""
+    one, other = Value.cast(one), Value.cast(other)
+    return Mux((one == 0) | (other != 0) & (other < one), other, one)
 
 
 def error_header(m, answer, *, port=None) -> Value:

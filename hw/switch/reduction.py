@@ -16,7 +16,7 @@ from dysharp.hw.packet import FLIT_BITS, Cmd, Header, Status
 from dysharp.hw.share import place
 from dysharp.hw.switch.answer import AnswerEngine
 from dysharp.hw.switch.crosspoint import Contribution
-from dysharp.hw.switch.error_answer import Fault
+from dysharp.hw.switch.error_answer import Fault, smaller_status
 from dysharp.hw.switch.session import SessionId, session_stream
 from dysharp.hw.switch.session_table import Completion, SessionTable, Stray
 
@@ -305,8 +305,7 @@ def _status(header, is_error, is_poisoned):
     """Status that a contribution brings into its session; an ERR without one is malformed."""
     given = Value.cast(header.multimem.attr)
     given = Mux(is_error, Mux(given.any(), given, Status.MALFORMED), Status.OK)
-    is_worse = (given == 0) | (given > Status.POISONED)
-    return Mux(is_poisoned & is_worse, Status.POISONED, given)
+    return smaller_status(given, Mux(is_poisoned, Status.POISONED, Status.OK))
 
 
 def reduction_block(config: Config) -> ReductionUnit:

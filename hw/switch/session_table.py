@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Shape, Signal
+from amaranth import Module, Mux, Shape, Signal
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
@@ -11,6 +11,7 @@ from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.memory import Ram
 from dysharp.hw.packet import MAX_TARGETS, Attr, Cmd, Status
 from dysharp.hw.share import place
+from dysharp.hw.switch.error_answer import smaller_status
 from dysharp.hw.switch.session import (
     MAX_SESSIONS,
     SESSION_COUNT_BITS,
@@ -266,7 +267,9 @@ class SessionTable(Component):
         m.d.comb += [
             merged.ports.eq(arrived | source),
             merged.count.eq(Mux(is_fresh, 0, sofar.count) + self.commit_count),
-            merged.status.eq(_worse(self.commit_status, Mux(is_fresh, 0, sofar.status.as_value()))),
+            merged.status.eq(
+                smaller_status(Mux(is_fresh, 0, sofar.status.as_value()), self.commit_status)
+            ),
             progress_ram.write_en.eq(self.commit),
             progress_ram.write_addr.eq(claimed[:address]),
             progress_ram.write_data.eq(merged),
@@ -310,9 +313,3 @@ class SessionTable(Component):
                 m.d.sync += unused.eq(unused + 1)
         m.d.sync += self.occupied.eq(self.occupied + reserved - self.release)
         return reserved
-
-
-def _worse(one, other):
-    """The smaller status that is not 0."""
-    one, other = Cat(one), Cat(other)
-    return Mux((other == 0) | ((one != 0) & (one < other)), one, other)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dysharp.hw.packet import Cmd, Packet, Status
+from dysharp.model.layout import AL_VALID
 from dysharp.model.numerics import reduce_bf16_array
 from dysharp.sim_tb.agents import SparseMemory
 
@@ -15,7 +16,6 @@ __all__ = ["HubModel", "HubObject", "BF16_ADD_F32"]
 
 BF16_ADD_F32 = 0x88
 """attr: accumulate in f32, add, bf16."""
-AL_VALID = 1 << 31
 LOADS = (Cmd.RD, Cmd.MM_LDR)
 POSTED = (Cmd.WRP, Cmd.MM_STP)
 

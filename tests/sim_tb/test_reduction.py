@@ -65,9 +65,9 @@ MUTANTS = [
     Mutant(
         "the largest status wins",
         "reduction",
-        "switch/session_table.py",
-        "(one != 0) & (one < other)",
-        "(one != 0) & (one > other)",
+        "switch/error_answer.py",
+        "(other != 0) & (other < one)",
+        "(other != 0) & (other > one)",
         "smallest_status_wins",
     ),
 ]
