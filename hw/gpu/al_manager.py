@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.al_table import AL_ENTRY_BYTES, AlEntry
@@ -197,10 +197,8 @@ class AlManager(Component):
             self.i.ready.eq(requests.i.ready & tlb.i.ready),
             tlb.i.payload.eq(self.i.p.key),
             requests.i.payload.eq(self.i.payload),
-            self.o.valid.eq(results.o.valid),
-            self.o.payload.eq(results.o.payload),
-            results.o.ready.eq(self.o.ready),
         ]
+        connect(m, results.o, flipped(self.o))
 
         request = requests.o.payload
         key = request.key

@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.config import Config
@@ -157,11 +157,7 @@ class AlTlb(Component):
         """Read all ways of a set, compare a cycle later; ``known`` is a fill of that very cycle."""
         m = Module()
         m.submodules.keys = place(keys := Skid(shape=AlKey))
-        m.d.comb += [
-            keys.i.valid.eq(self.i.valid),
-            keys.i.payload.eq(self.i.payload),
-            self.i.ready.eq(keys.i.ready),
-        ]
+        connect(m, flipped(self.i), keys.i)
 
         epochs = Array(Signal(EPOCH_BITS, name=f"epoch{k}") for k in range(self.objects))
         valid = Array(Signal(self.ways, name=f"valid{k}") for k in range(self.sets))

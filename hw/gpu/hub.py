@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Module
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.axi import ReadId, WriteId, axi4
@@ -233,31 +233,31 @@ class Hub(Component):
         for k in range(self.links):
             parser = Parser(responses=False, chunk_bytes=chunk)
             m.submodules[f"parser{k}"] = place(parser)
-            _join(m, self.rx[k], parser.i)
-            _join(m, parser.o, receive.i[k])
-            _join(m, parser.error, reply.refused[k])
-            _join(m, reply.tx[k], self.tx[k])
+            connect(m, flipped(self.rx[k]), parser.i)
+            connect(m, parser.o, receive.i[k])
+            connect(m, parser.error, reply.refused[k])
+            connect(m, reply.tx[k], flipped(self.tx[k]))
             malformed.append(parser.fault.valid)
-        _join(m, receive.notify, self.notify)
-        _join(m, receive.payload, payload.i)
-        _join(m, receive.o, lookup.i)
-        _join(m, lookup.ticket, reply.ticket)
-        _join(m, lookup.o, entries.i)
-        _join(m, receive.lists, entries.lists)
-        _join(m, entries.ask, al.i)
-        _join(m, al.o, entries.answer)
-        _join(m, al.touch, self.touch)
-        _join(m, writer.written, self.written)
-        _join(m, writer.run, payload.run)
-        _join(m, reader.o, reduce.i)
-        _join(m, writer.o, reply.stored)
-        _join(m, reduce.o, reply.loaded)
-        _join(m, reduce.result, reply.result)
+        connect(m, receive.notify, flipped(self.notify))
+        connect(m, receive.payload, payload.i)
+        connect(m, receive.o, lookup.i)
+        connect(m, lookup.ticket, reply.ticket)
+        connect(m, lookup.o, entries.i)
+        connect(m, receive.lists, entries.lists)
+        connect(m, entries.ask, al.i)
+        connect(m, al.o, entries.answer)
+        connect(m, al.touch, flipped(self.touch))
+        connect(m, writer.written, flipped(self.written))
+        connect(m, writer.run, payload.run)
+        connect(m, reader.o, reduce.i)
+        connect(m, writer.o, reply.stored)
+        connect(m, reduce.o, reply.loaded)
+        connect(m, reduce.result, reply.result)
         self._tables(m, table, lookup, entries, al)
         self._choose(m, entries.o, writer.i, reader.i)
         self._memory(m, memory, writer, payload, reader, reduce)
-        _join_bus(m, al.m_axi, memory.masters[1])
-        _join_bus(m, memory.m_axi, self.m_axi)
+        connect(m, al.m_axi, memory.masters[1])
+        connect(m, memory.m_axi, flipped(self.m_axi))
 
         axi = self.m_axi
         m.d.comb += [
@@ -281,8 +281,8 @@ class Hub(Component):
 
     def _tables(self, m: Module, table, lookup, entries, al) -> None:
         """The table beside those who look into it."""
-        _join_window(m, self.objects, table.csr_objects)
-        _join_window(m, self.experts, table.csr_experts)
+        connect(m, flipped(self.objects), table.csr_objects)
+        connect(m, flipped(self.experts), table.csr_experts)
         m.d.comb += [
             table.maddr.eq(lookup.maddr),
             lookup.hit.eq(table.hit),
@@ -349,27 +349,6 @@ class Hub(Component):
             reader.word.eq(reduce.word),
             reduce.word_data.eq(reader.word_data),
         ]
-
-
-def _join(m: Module, source, sink) -> None:
-    m.d.comb += [
-        sink.valid.eq(source.valid),
-        sink.payload.eq(source.payload),
-        source.ready.eq(sink.ready),
-    ]
-
-
-def _join_bus(m: Module, master, slave) -> None:
-    """Wire AXI4 through, from the master's side to the other."""
-    for name, member in axi4(data_width=len(master.wdata)).members.items():
-        here, there = getattr(master, name), getattr(slave, name)
-        m.d.comb += there.eq(here) if member.flow == Out else here.eq(there)
-
-
-def _join_window(m: Module, outside, table) -> None:
-    for name in ("write_en", "index", "word", "write_data"):
-        m.d.comb += getattr(table, name).eq(getattr(outside, name))
-    m.d.comb += outside.read_data.eq(table.read_data)
 
 
 def hub_block(config: Config) -> Hub:

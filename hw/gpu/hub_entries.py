@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.gpu.al_manager import AlRequest, AlResult
@@ -97,11 +97,7 @@ class HubEntries(Component):
         m.submodules.accesses = place(accesses := Fifo(shape=Access, depth=AHEAD))
         self._walk(m, entries.i)
         self._locate(m, entries.o, accesses)
-        m.d.comb += [
-            self.o.valid.eq(accesses.o.valid),
-            self.o.payload.eq(accesses.o.payload),
-            accesses.o.ready.eq(self.o.ready),
-        ]
+        connect(m, accesses.o, flipped(self.o))
         return m
 
     def _walk(self, m: Module, entries) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.alu.alu import is_supported
 from dysharp.hw.axi import ADDR_BITS
@@ -158,11 +158,7 @@ class HubLookup(Component):
         ]
         m.d.comb += work.i.valid.eq(last_valid)
         self._decide(m, last, row, entry, work.i.payload)
-        m.d.comb += [
-            self.o.valid.eq(work.o.valid),
-            self.o.payload.eq(work.o.payload),
-            work.o.ready.eq(self.o.ready),
-        ]
+        connect(m, work.o, flipped(self.o))
         return m
 
     def _decide(self, m: Module, found, row, entry, work) -> None:

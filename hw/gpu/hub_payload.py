@@ -2,7 +2,7 @@
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.link.fifo import Fifo
@@ -162,10 +162,8 @@ class HubPayload(Component):
             beats.i.p.data.eq(_turn_up(words, lane[:lane_bits], FLIT_BITS)),
             beats.i.p.strb.eq(self._strobes(enables.read_data, flits, lane[:lane_bits], now)),
             beats.i.p.last.eq(is_last),
-            self.o.valid.eq(beats.o.valid),
-            self.o.payload.eq(beats.o.payload),
-            beats.o.ready.eq(self.o.ready),
         ]
+        connect(m, beats.o, flipped(self.o))
         return m
 
     def _store(self, m: Module, tail, arrive):

@@ -2,7 +2,7 @@
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.gpu.hub_payload import bank_of_lane
@@ -110,15 +110,13 @@ class HubReader(Component):
         item = items.o.payload
         free = Signal()
         m.d.comb += [
-            self.ar.valid.eq(bursts.o.valid),
-            self.ar.payload.eq(bursts.o.payload),
-            bursts.o.ready.eq(self.ar.ready),
             self.o.valid.eq(items.o.valid & (~item.reads | arrived.o.valid)),
             self.o.payload.eq(item.item),
             items.o.ready.eq(self.o.valid & self.o.ready),
             free.eq(items.o.ready & item.reads),
             arrived.o.ready.eq(free),
         ]
+        connect(m, bursts.o, flipped(self.ar))
         with m.If(item.reads & arrived.o.payload):
             m.d.comb += self.o.p.status.eq(Status.POISONED.value)
         m.d.sync += used.eq(used + reserve - free)

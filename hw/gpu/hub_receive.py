@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.gpu.hub_payload import PayloadFlit
 from dysharp.hw.gpu.hub_records import LINK_BITS, HubRequest, Notice, record
@@ -129,13 +129,9 @@ class HubReceive(Component):
             request.link.eq(link),
             request.data_flits.eq(data_flits),
             request.poison.eq(flit.poison),
-            self.o.valid.eq(requests.o.valid),
-            self.o.payload.eq(requests.o.payload),
-            requests.o.ready.eq(self.o.ready),
-            self.lists.valid.eq(lists.o.valid),
-            self.lists.payload.eq(lists.o.payload),
-            lists.o.ready.eq(self.lists.ready),
         ]
+        connect(m, requests.o, flipped(self.o))
+        connect(m, lists.o, flipped(self.lists))
         return m
 
     def _choose(self, m: Module):

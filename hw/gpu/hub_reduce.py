@@ -2,7 +2,7 @@
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.alu.alu import ACCUMULATOR_BITS, LANES, ReductionAlu, ResultRounder
@@ -138,14 +138,8 @@ class HubReduce(Component):
             now.attr.eq(item.attr),
         ]
         self._compute(m, now, groups, words_bits, results.i)
-        m.d.comb += [
-            self.o.valid.eq(statuses.o.valid),
-            self.o.payload.eq(statuses.o.payload),
-            statuses.o.ready.eq(self.o.ready),
-            self.result.valid.eq(results.o.valid),
-            self.result.payload.eq(results.o.payload),
-            results.o.ready.eq(self.result.ready),
-        ]
+        connect(m, statuses.o, flipped(self.o))
+        connect(m, results.o, flipped(self.result))
         return m
 
     def _compute(self, m: Module, now, groups: int, words_bits: int, results) -> None:

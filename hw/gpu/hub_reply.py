@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.gpu.hub_records import LINK_BITS, STATUS_BITS, HubError, Ticket, record
@@ -92,11 +92,7 @@ class HubReply(Component):
         """Headers when the status is there, then data; a register stage a link."""
         m = Module()
         m.submodules.tickets = place(tickets := Fifo(shape=Ticket, depth=max(2, self.contexts)))
-        m.d.comb += [
-            tickets.i.valid.eq(self.ticket.valid),
-            tickets.i.payload.eq(self.ticket.payload),
-            self.ticket.ready.eq(tickets.i.ready),
-        ]
+        connect(m, flipped(self.ticket), tickets.i)
         out, valid, link, ready = self._links(m)
         ticket = tickets.o.payload
         status = Signal(STATUS_BITS)
@@ -170,10 +166,8 @@ class HubReply(Component):
             m.d.comb += [
                 held.i.valid.eq(valid & here),
                 held.i.payload.eq(out),
-                port.valid.eq(held.o.valid),
-                port.payload.eq(held.o.payload),
-                held.o.ready.eq(port.ready),
             ]
+            connect(m, held.o, flipped(port))
             with m.If(here):
                 m.d.comb += ready.eq(held.i.ready)
         return out, valid, link, ready

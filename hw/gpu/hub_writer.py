@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.axi import ADDR_BITS, PAGE_BYTES
@@ -183,13 +183,9 @@ class HubWriter(Component):
         m.d.comb += [
             answers.i.valid.eq(self.b_valid),
             answers.i.payload.eq(self.b_error),
-            self.aw.valid.eq(bursts.o.valid),
-            self.aw.payload.eq(bursts.o.payload),
-            bursts.o.ready.eq(self.aw.ready),
-            self.run.valid.eq(runs.o.valid),
-            self.run.payload.eq(runs.o.payload),
-            runs.o.ready.eq(self.run.ready),
         ]
+        connect(m, bursts.o, flipped(self.aw))
+        connect(m, runs.o, flipped(self.run))
         return m
 
     def _issue(self, m: Module, bursts, runs, pending) -> None:

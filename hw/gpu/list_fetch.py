@@ -5,7 +5,7 @@ from typing import Any
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.axi import ADDR_BITS, PAGE_BYTES, ReadId, axi4_read
@@ -112,13 +112,13 @@ class ListFetch(Component):
         m.submodules.heads = place(heads)
         m.submodules.flits = place(flits)
 
-        _join(m, self.i, requests.i)
+        connect(m, flipped(self.i), requests.i)
         self._read(m, requests.o, places.i, beats)
         self._cut(m, places.o, beats.o, packer.i)
-        _join(m, packer.o, heads.i)
-        _join(m, packer.tx, flits.i)
-        _join(m, heads.o, self.o)
-        _join(m, flits.o, self.tx)
+        connect(m, packer.o, heads.i)
+        connect(m, packer.tx, flits.i)
+        connect(m, heads.o, flipped(self.o))
+        connect(m, flits.o, flipped(self.tx))
         return m
 
     def _read(self, m: Module, request, places, beats) -> None:
@@ -190,14 +190,6 @@ class ListFetch(Component):
                 next_index.eq(index + 1),
                 rest.eq(left - here),
             ]
-
-
-def _join(m: Module, source, sink) -> None:
-    m.d.comb += [
-        sink.valid.eq(source.valid),
-        Value.cast(sink.payload).eq(source.payload),
-        source.ready.eq(sink.ready),
-    ]
 
 
 def _word(beat: Value, index: Signal) -> Value:

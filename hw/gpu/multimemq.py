@@ -3,9 +3,8 @@
 from typing import Any
 
 from amaranth import Module, Mux, Signal
-from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.axi import axi4_read
 from dysharp.hw.config import Config
@@ -160,34 +159,18 @@ class MultimemQ(Component):
         m.submodules.done = place(done)
 
         self._take(m, queue, lists)
-        for source, sink in (
-            (queue.o, packetizer.i),
-            (lists.o, packetizer.list),
-            (lists.tx, packetizer.tx),
-            (self.inst_data, packetizer.data),
-            (answers.tag, packetizer.tag),
-            (packetizer.done, done.i),
-            (packetizer.o, self.tx),
-            (self.rx, parser.i),
-        ):
-            m.d.comb += [
-                sink.valid.eq(source.valid),
-                Value.cast(sink.payload).eq(source.payload),
-                source.ready.eq(sink.ready),
-            ]
-        for name, member in lists.m_axi.signature.members.items():
-            inner, outer = getattr(lists.m_axi, name), getattr(self.m_axi, name)
-            m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
-        m.d.comb += [
-            packetizer.room.eq(answers.room),
-            answers.sent.valid.eq(packetizer.sent.valid),
-            answers.sent.payload.eq(packetizer.sent.payload),
-            packetizer.sent.ready.eq(answers.sent.ready),
-            answers.i.valid.eq(parser.o.valid),
-            answers.i.payload.eq(parser.o.payload),
-            parser.o.ready.eq(answers.i.ready),
-            parser.error.ready.eq(1),
-        ]
+        connect(m, queue.o, packetizer.i)
+        connect(m, lists.o, packetizer.list)
+        connect(m, lists.tx, packetizer.tx)
+        connect(m, lists.m_axi, flipped(self.m_axi))
+        connect(m, flipped(self.inst_data), packetizer.data)
+        connect(m, answers.tag, packetizer.tag)
+        connect(m, packetizer.sent, answers.sent)
+        connect(m, packetizer.done, done.i)
+        connect(m, packetizer.o, flipped(self.tx))
+        connect(m, flipped(self.rx), parser.i)
+        connect(m, parser.o, answers.i)
+        m.d.comb += [packetizer.room.eq(answers.room), parser.error.ready.eq(1)]
         self._give(m, answers.o, done.o)
         m.d.comb += [
             self.events.packets.eq(packetizer.events.packets),
@@ -247,14 +230,12 @@ class MultimemQ(Component):
         m.submodules.out = place(out)
         result = out.i
         m.d.comb += [
-            self.result.valid.eq(out.o.valid),
-            self.result.payload.eq(out.o.payload),
-            out.o.ready.eq(self.result.ready),
             choose_answer.eq(
                 in_answer | ~in_zeros & answered.valid & (favour_answer | ~completed.valid)
             ),
             left.eq(Mux(in_zeros, zeros_left, completed.p.zeros)),
         ]
+        connect(m, out.o, flipped(self.result))
         with m.If(choose_answer):
             m.d.comb += [
                 result.valid.eq(answered.valid),

@@ -5,7 +5,7 @@ from typing import Any
 from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.gpu.instruction import Instruction
 from dysharp.hw.gpu.list_packer import ListHead
@@ -174,9 +174,6 @@ class Packetizer(Component):
         need = Signal(5)
         lists = Signal(range(17))
         m.d.comb += [
-            self.o.valid.eq(out.o.valid),
-            self.o.payload.eq(out.o.payload),
-            out.o.ready.eq(self.o.ready),
             ready.eq(self.i.valid & (~self.i.p.listed | self.list.valid)),
             count.eq(Mux(self.i.p.listed, self.list.p.count, 0)),
             lists.eq(tx_flits(count)),
@@ -187,6 +184,7 @@ class Packetizer(Component):
                 Mux(instruction.answered, self.tag.valid & (self.room >= need), self.done.ready)
             ),
         ]
+        connect(m, out.o, flipped(self.o))
         with m.If(self.i.p.listed & self.list.p.fault):
             m.d.comb += fault.eq(Status.POISONED)
 

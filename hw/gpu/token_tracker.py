@@ -5,7 +5,7 @@ from typing import Any
 from amaranth import Module, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.config import Config
 from dysharp.hw.gpu.al_manager import AlTouch
@@ -118,20 +118,10 @@ class TokenTracker(Component):
             (self.tokens, tokens.window),
             (self.tiles, tiles.tiles),
             (self.shares, tiles.shares),
+            (self.written, tiles.i),
+            (self.notify, tokens.i),
         ):
-            m.d.comb += [
-                inner.write_en.eq(outer.write_en),
-                inner.index.eq(outer.index),
-                inner.word.eq(outer.word),
-                inner.write_data.eq(outer.write_data),
-                outer.read_data.eq(inner.read_data),
-            ]
-        for outer, inner in ((self.written, tiles.i), (self.notify, tokens.i)):
-            m.d.comb += [
-                inner.valid.eq(outer.valid),
-                inner.payload.eq(outer.payload),
-                outer.ready.eq(inner.ready),
-            ]
+            connect(m, flipped(outer), inner)
         m.d.comb += [
             self.touch.ready.eq(1),
             self.events.touched.eq(self.touch.valid),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.link.arbiter import RoundRobin
 from dysharp.hw.link.fifo import Skid
@@ -55,10 +55,8 @@ class PacketMerge(Component):
             grant.eq(Mux(inside, held, arbiter.grant)),
             arbiter.advance.eq(taken & ~inside),
             taken.eq(out.i.valid & out.i.ready),
-            self.o.valid.eq(out.o.valid),
-            self.o.payload.eq(out.o.payload),
-            out.o.ready.eq(self.o.ready),
         ]
+        connect(m, out.o, flipped(self.o))
         for k in range(self.count):
             source = self.i[k]
             m.d.comb += [

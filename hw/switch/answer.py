@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.alu.alu import ACCUMULATOR_BITS, ResultRounder
 from dysharp.hw.link.fifo import Fifo
@@ -140,10 +140,8 @@ class AnswerEngine(Component):
             output.i.valid.eq(joining),
             output.i.payload.data.eq(Mux(joined_header, Value.cast(header), rounder.o)),
             output.i.payload.last.eq(joined_last),
-            self.o.valid.eq(output.o.valid),
-            self.o.payload.eq(output.o.payload),
-            output.o.ready.eq(self.o.ready),
         ]
+        connect(m, output.o, flipped(self.o))
         return m
 
     def _header(self, m: Module, current, is_error, flits) -> Value:

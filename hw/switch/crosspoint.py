@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out, Signature
+from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 
 from dysharp.hw.link.arbiter import RoundRobin
 from dysharp.hw.link.fifo import Fifo
@@ -237,17 +237,13 @@ class Column(Component):
                 m.d.sync += within.eq(~queue.o.payload.last)
 
         m.d.comb += [
-            self.request.valid.eq(request.o.valid),
-            self.request.payload.eq(request.o.payload),
-            request.o.ready.eq(self.request.ready),
-            self.response.valid.eq(response.o.valid),
-            self.response.payload.eq(response.o.payload),
-            response.o.ready.eq(self.response.ready),
             self.contribution.valid.eq(contribution.o.valid),
             self.contribution.payload.flit.eq(contribution.o.payload),
             self.contribution.payload.source.eq(contribution.index),
             contribution.o.ready.eq(self.contribution.ready),
         ]
+        connect(m, request.o, flipped(self.request))
+        connect(m, response.o, flipped(self.response))
         return m
 
     def _queue(self, m: Module, name: str, lane) -> Fifo:

@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.config import Config
 from dysharp.hw.link.fifo import Skid
@@ -126,11 +126,11 @@ class Ingress(Component):
         m.submodules.rsp_parser = place(rsp_parser)
         m.submodules.forward = place(forward)
 
-        _stream(m, self.rx_req, parser.i)
-        _stream(m, parser.o, route.i)
-        _stream(m, route.o, replicate.i)
-        _stream(m, replicate.reserve, self.reserve)
-        _push(m, replicate.push, self.req)
+        connect(m, flipped(self.rx_req), parser.i)
+        connect(m, parser.o, route.i)
+        connect(m, route.o, replicate.i)
+        connect(m, replicate.reserve, flipped(self.reserve))
+        connect(m, replicate.push, flipped(self.req))
         m.d.comb += [
             route.gpu.eq(self.gpu),
             route.objects.eq(self.objects),
@@ -138,9 +138,9 @@ class Ingress(Component):
             replicate.session.eq(self.session),
         ]
 
-        _stream(m, self.rx_rsp, rsp_parser.i)
-        _stream(m, rsp_parser.o, forward.i)
-        _push(m, forward.push, self.rsp)
+        connect(m, flipped(self.rx_rsp), rsp_parser.i)
+        connect(m, rsp_parser.o, forward.i)
+        connect(m, forward.push, flipped(self.rsp))
 
         m.submodules.errors = place(errors := Skid(shape=Flit))
         answer = Signal.like(route.error.payload, name="answer")
@@ -153,7 +153,7 @@ class Ingress(Component):
             parser.error.ready.eq(errors.i.ready & ~route.error.valid),
             rsp_parser.error.ready.eq(1),
         ]
-        _stream(m, errors.o, self.error)
+        connect(m, errors.o, flipped(self.error))
         faults = (parser.fault, route.fault, rsp_parser.fault, forward.fault)
         m.d.comb += [self.faults[k].eq(fault) for k, fault in enumerate(faults)]
         m.d.comb += [
@@ -162,23 +162,6 @@ class Ingress(Component):
             self.events.replicate.eq(replicate.events),
         ]
         return m
-
-
-def _stream(m: Module, source, sink) -> None:
-    m.d.comb += [
-        sink.valid.eq(source.valid),
-        sink.payload.eq(source.payload),
-        source.ready.eq(sink.ready),
-    ]
-
-
-def _push(m: Module, inner, outer) -> None:
-    m.d.comb += [
-        outer.flit.eq(inner.flit),
-        outer.push.eq(inner.push),
-        outer.want.eq(inner.want),
-        inner.fits.eq(outer.fits),
-    ]
 
 
 def ingress_block(config: Config) -> Ingress:

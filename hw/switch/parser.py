@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.config import Config
 from dysharp.hw.link.fifo import Skid
@@ -227,10 +227,8 @@ class Parser(Component):
         m.d.comb += [
             out.i.valid.eq(emit),
             out.i.payload.eq(word),
-            self.o.valid.eq(out.o.valid),
-            self.o.payload.eq(out.o.payload),
-            out.o.ready.eq(self.o.ready),
         ]
+        connect(m, out.o, flipped(self.o))
         answer = errors.i.payload
         m.d.comb += [
             answer.tag.eq(header.tag),
@@ -239,10 +237,8 @@ class Parser(Component):
             answer.maddr.eq(header.multimem.maddr),
             answer.stage.eq(header.multimem.stage),
             answer.count.eq(header.multimem.count),
-            self.error.valid.eq(errors.o.valid),
-            self.error.payload.eq(errors.o.payload),
-            errors.o.ready.eq(self.error.ready),
         ]
+        connect(m, errors.o, flipped(self.error))
         is_answered = 0 if self.responses else rule.answered | ~rule.known
         m.d.comb += [
             self.fault.valid.eq(refuse & ~is_nop),

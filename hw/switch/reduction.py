@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.alu.alu import ACCUMULATOR_BITS, ReductionAlu
@@ -145,12 +145,10 @@ class ReductionUnit(Component):
         m.submodules.finished = place(finished)
         m.submodules.answers = place(answers)
         m.d.comb += [
-            table.reserve.valid.eq(self.reserve.valid),
-            table.reserve.payload.eq(self.reserve.payload),
-            self.reserve.ready.eq(table.reserve.ready),
             self.session.eq(table.session),
             self.occupied.eq(table.occupied),
         ]
+        connect(m, flipped(self.reserve), table.reserve)
         self._accumulate(m, table, alu, words, finished, answers)
         self._answer(m, table, finished, answers, words)
         return m
@@ -257,9 +255,6 @@ class ReductionUnit(Component):
 
     def _answer(self, m: Module, table, finished, answers, words) -> None:
         m.d.comb += [
-            answers.i.valid.eq(finished.o.valid),
-            answers.i.payload.eq(finished.o.payload),
-            finished.o.ready.eq(answers.i.ready),
             answers.port.eq(self.port),
             table.record_en.eq(answers.record_en),
             table.record_session.eq(finished.o.payload.id.session),
@@ -267,10 +262,9 @@ class ReductionUnit(Component):
             answers.accumulator.eq(words.read_data),
             table.release.eq(answers.release),
             table.released.eq(answers.released),
-            self.o.valid.eq(answers.o.valid),
-            self.o.payload.eq(answers.o.payload),
-            answers.o.ready.eq(self.o.ready),
         ]
+        connect(m, finished.o, answers.i)
+        connect(m, answers.o, flipped(self.o))
 
     def _report(self, m: Module, table, header, source, counts, strays, is_poisoned) -> None:
         address = header.multimem

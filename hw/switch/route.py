@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.alu.alu import is_supported
 from dysharp.hw.config import Config
@@ -154,11 +154,7 @@ class Route(Component):
         m.submodules.errors = place(errors := Skid(shape=ErrorAnswer))
         self._read(m, stage.i)
         self._judge(m, stage.o, errors.i)
-        m.d.comb += [
-            self.error.valid.eq(errors.o.valid),
-            self.error.payload.eq(errors.o.payload),
-            errors.o.ready.eq(self.error.ready),
-        ]
+        connect(m, errors.o, flipped(self.error))
         return m
 
     def _read(self, m: Module, o) -> None:
