@@ -44,8 +44,8 @@ class CsrBank(Component):
 
     Members
     -------
-    bus : In(axi4_lite), the slave
-    events : In, a field a counter: what it adds in this cycle (absent without counters)
+    Besides ``bus`` and ``events``, one by the name of each register and window that needs it:
+
     <CONTROL> : Out, what was written last; 0 after reset
     <COMMAND> : Out, what is written, for the one cycle of the write; otherwise 0
     <STATUS> : In, what is read
@@ -66,7 +66,9 @@ class CsrBank(Component):
     """
 
     bus: Any
+    """In(axi4_lite), the slave."""
     events: Any
+    """In, a field a counter: what it adds in this cycle; absent without counters."""
 
     def __init__(self, *, registers: RegisterMap):
         self.registers = registers

@@ -28,22 +28,23 @@ class System(Component):
     ----------
     config : the configuration
 
-    Members
-    -------
-    gpu : an array, one a GPU: ``inst``, ``inst_data``, ``result``, ``m_axi`` and ``s_axil`` of
-        :class:`Gpu`
-    switch : ``s_axil`` of the switch
-    p : an array, one a port: ``log``, the order in which its reduction unit accumulates
-    link_flits : Out, four bits a port, high as a flit crosses: request and response to the switch,
-        request and response to the GPU
-
-    Source: DySHARP paper (Figure of the system).
+    Source
+    ------
+    The DySHARP paper (Figure of the system).
     """
 
     gpu: Any
+    """Out(array), one a GPU: ``inst``, ``inst_data``, ``result``, ``m_axi`` and ``s_axil`` of
+    :class:`Gpu`.
+    """
     switch: Any
+    """Out, ``s_axil`` of the switch."""
     p: Any
+    """Out(array), one a port: ``log``, the order in which its reduction unit accumulates."""
     link_flits: Any
+    """Out, four bits a port, high as a flit crosses: request and response to the switch, request
+    and response to the GPU.
+    """
 
     def __init__(self, config: Config):
         self.config = config

@@ -119,36 +119,39 @@ class AlManager(Component):
     entries, ways : of the AL-TLB
     objects, slots : as in :class:`~dysharp.hw.gpu.hub_table.HubTable`
 
-    Members
-    -------
-    i : In(stream of AlRequest)
-    o : Out(stream of AlResult)
-    touch : Out(stream of AlTouch); must be taken within a bounded time that depends on nothing
-        the Hub does
-    flush : In(AlFlush), to the AL-TLB
-    quota_en, quota_index : Out; quota : In(Quota), one cycle later
-    used_en, used_index, used : Out; used_ready : In
-    m_axi : Out(axi4), ids ``AL_WALK`` and ``AL_TABLE``; ready for every answer
-    events : Out(AlEvents)
-
     Source
     ------
     The DySHARP paper's AL manager (AL table walker, first touch).
     """
 
     i: stream.Interface
+    """In(stream of AlRequest)."""
     o: stream.Interface
+    """Out(stream of AlResult)."""
     touch: stream.Interface
+    """Out(stream of AlTouch); must be taken within a bounded time that depends on nothing the Hub
+    does.
+    """
     flush: Any
+    """In(AlFlush), to the AL-TLB."""
     quota_en: Signal
+    """Out, read the quota of expert ``quota_index``."""
     quota_index: Signal
+    """Out, ``{object, slot}``."""
     quota: Any
+    """In(Quota), one cycle later."""
     used_en: Signal
+    """Out, set how many rows expert ``used_index`` has given away."""
     used_index: Signal
+    """Out, ``{object, slot}``."""
     used: Signal
+    """Out, how many."""
     used_ready: Signal
+    """In, it is set in this cycle."""
     m_axi: Any
+    """Out(axi4), ids ``AL_WALK`` and ``AL_TABLE``; ready for every answer."""
     events: Any
+    """Out(AlEvents)."""
 
     def __init__(self, *, data_width: int, entries: int, ways: int, objects: int, slots: int):
         check_tlb_shape(entries=entries, ways=ways, objects=objects, slots=slots)

@@ -113,22 +113,19 @@ class AlTlb(Component):
         ``entries`` fully associative
     objects, slots : objects and local experts that a key can name, powers of two
 
-    Members
-    -------
-    i : In(stream of AlKey)
-    o : Out(stream of AlHit)
-    fill : In(AlFill)
-    flush : In(AlFlush)
-
     Source
     ------
     The DySHARP paper's AL-TLB: 512 entries, tagged by expert and algebraic index.
     """
 
     i: stream.Interface
+    """In(stream of AlKey)."""
     o: stream.Interface
+    """Out(stream of AlHit)."""
     fill: Any
+    """In(AlFill)."""
     flush: Any
+    """In(AlFlush)."""
 
     def __init__(self, *, entries: int, ways: int, objects: int = 16, slots: int = 64):
         check_tlb_shape(entries=entries, ways=ways, objects=objects, slots=slots)

@@ -3,7 +3,6 @@
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
@@ -34,18 +33,15 @@ class AxiMux(Component):
     data_width : bits of a beat
     read_ids, write_ids : for each master the ids that it uses; no id belongs to two
 
-    Members
-    -------
-    masters : In(axi4), an array, one a master
-    m_axi : Out(axi4)
-
     Source
     ------
     AMBA AXI and ACE protocol specification: write data in address order, answers by id.
     """
 
     masters: Any
+    """In(array of axi4), one a master."""
     m_axi: Any
+    """Out(axi4)."""
 
     def __init__(
         self,
@@ -154,5 +150,6 @@ class AxiMux(Component):
                 m.d.comb += ready.eq(getattr(master, f"{channel}ready"))
 
 
-def _port(bus: stream.Interface, channel: str, fields) -> list:
+def _port(bus, channel: str, fields) -> list:
+    """Signals of one channel of an AXI4 bus by the rest of their names."""
     return [getattr(bus, channel + field) for field in fields]

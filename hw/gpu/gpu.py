@@ -49,22 +49,23 @@ class Gpu(Component):
     ----------
     config : the configuration
 
-    Members
-    -------
-    p : In and Out, an array of :data:`GPU_LINK`, one a link
-    inst, inst_data, result : as of the MultimemQ
-    m_axi : Out(axi4), memory; ids as in :mod:`dysharp.hw.axi`
-    s_axil : In(axi4_lite), registers
-
-    Source: DySHARP paper (the GPU's side: MultimemQ, Hub with AL manager, token tracker).
+    Source
+    ------
+    The DySHARP paper (the GPU's side: MultimemQ, Hub with AL manager, token tracker).
     """
 
     p: Any
+    """Out(array of :data:`GPU_LINK`), one a link."""
     inst: stream.Interface
+    """In(stream of Instruction), see :class:`MultimemQ`."""
     inst_data: stream.Interface
+    """In(FlitStream), see :class:`MultimemQ`."""
     result: stream.Interface
+    """Out(stream of Result), see :class:`MultimemQ`."""
     m_axi: Any
+    """Out(axi4), memory; ids as in :mod:`dysharp.hw.axi`."""
     s_axil: Any
+    """In(axi4_lite), registers."""
 
     def __init__(self, config: Config):
         self.config = config

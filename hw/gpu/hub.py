@@ -96,20 +96,6 @@ class Hub(Component):
     tlb_entries, tlb_ways : of the AL-TLB
     contexts : packets in flight, at least 2
 
-    Members
-    -------
-    rx : In(FlitStream), requests, an array, one a link
-    tx : Out(FlitStream), answers, an array, one a link
-    m_axi : Out(axi4), read and write ids ``HUB_DATA``, ``AL_WALK`` and ``AL_TABLE``
-    objects, experts : In, windows of the control port
-    flush : In(AlFlush), to the AL-TLB
-    notify : Out(stream of Notice), every NOTIFY that came in; requests behind it wait
-    touch : Out(stream of AlTouch), layout indices given at first touch
-    written : Out(stream of Written), rows whose write memory has answered, once a packet for each
-        distinct expert
-    error : Out(HubError), for the error log
-    events : Out(HubEvents)
-
     ``notify``, ``touch`` and ``written`` must be taken within a bounded time that depends on
     nothing the Hub does.
 
@@ -119,16 +105,29 @@ class Hub(Component):
     """
 
     rx: Any
+    """In(array of FlitStream), requests, one a link."""
     tx: Any
+    """Out(array of FlitStream), answers, one a link."""
     m_axi: Any
+    """Out(axi4), read and write ids ``HUB_DATA``, ``AL_WALK`` and ``AL_TABLE``."""
     objects: Any
+    """In(window_port), object table."""
     experts: Any
+    """In(window_port), rows of the local experts."""
     flush: Any
+    """In(AlFlush), to the AL-TLB."""
     notify: stream.Interface
+    """Out(stream of Notice), every NOTIFY that came in; requests behind it wait."""
     touch: stream.Interface
+    """Out(stream of AlTouch), layout indices given at first touch."""
     written: stream.Interface
+    """Out(stream of Written), rows whose write memory has answered, once a packet for each distinct
+    expert.
+    """
     error: Any
+    """Out(HubError), for the error log."""
     events: Any
+    """Out(HubEvents)."""
 
     def __init__(
         self,

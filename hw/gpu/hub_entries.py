@@ -48,27 +48,27 @@ class HubEntries(Component):
     ----------
     objects, slots : as in :class:`~dysharp.hw.gpu.hub_table.HubTable`
 
-    Members
-    -------
-    i : In(stream of HubWork)
-    lists : In(stream(128)), TX flits
-    ask : Out(stream of AlRequest); answer : In(stream of AlResult), in the same order
-    row0_en, row0_index : Out; row0 : In, one cycle later
-    o : Out(stream of Access)
-
     Source
     ------
     The DySHARP paper's address formula.
     """
 
     i: stream.Interface
+    """In(stream of HubWork)."""
     lists: stream.Interface
+    """In(stream of 128 bits), TX flits."""
     ask: stream.Interface
+    """Out(stream of AlRequest)."""
     answer: stream.Interface
+    """In(stream of AlResult), in the order of ``ask``."""
     row0_en: Signal
+    """Out, read the first row of expert ``row0_index``."""
     row0_index: Any
+    """Out, ``{object, slot}``."""
     row0: Signal
+    """In, one cycle later."""
     o: stream.Interface
+    """Out(stream of Access)."""
 
     def __init__(self, *, objects: int, slots: int):
         self.objects, self.slots = objects, slots

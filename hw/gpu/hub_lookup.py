@@ -60,27 +60,30 @@ class HubLookup(Component):
     ----------
     objects : entries of the object table
     gpu_address_bit : plain addresses have their memory address below this bit
-
-    Members
-    -------
-    i : In(stream of HubRequest)
-    o : Out(stream of HubWork)
-    ticket : Out(stream of Ticket)
-    maddr : Out; hit, object, delta, size : In, the table's comparators
-    entry_en, entry_object : Out; entry : In, the table's entries
     """
 
     i: stream.Interface
+    """In(stream of HubRequest)."""
     o: stream.Interface
+    """Out(stream of HubWork)."""
     ticket: stream.Interface
+    """Out(stream of Ticket)."""
     maddr: Signal
+    """Out, the address whose object is wanted."""
     hit: Signal
+    """In, in the same cycle: an object has it."""
     object: Signal
+    """In, which one."""
     delta: Signal
+    """In, bytes from the object's base."""
     size: Signal
+    """In, bytes of the object."""
     entry_en: Signal
+    """Out, read entry ``entry_object`` of the table."""
     entry_object: Signal
+    """Out."""
     entry: Any
+    """In, one cycle later."""
 
     def __init__(self, *, objects: int, gpu_address_bit: int):
         if not 16 <= gpu_address_bit <= 41:

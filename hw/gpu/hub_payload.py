@@ -72,17 +72,14 @@ class HubPayload(Component):
     data_width : bits of a memory beat, 128 to 1024
     chunk_bytes : the longest payload
     packets : places, at least 2
-
-    Members
-    -------
-    i : In(stream of PayloadFlit)
-    run : In(stream of PayloadRun), packets in the order in which they came
-    o : Out(stream of :func:`write_beat`)
     """
 
     i: stream.Interface
+    """In(stream of PayloadFlit)."""
     run: stream.Interface
+    """In(stream of PayloadRun), packets in the order in which they came."""
     o: stream.Interface
+    """Out(stream of :func:`write_beat`)."""
 
     def __init__(self, *, data_width: int, chunk_bytes: int, packets: int):
         if data_width not in (128, 256, 512, 1024):

@@ -49,26 +49,26 @@ class HubReader(Component):
     data_width : bits of a memory beat
     chunk_bytes : the longest access
     places : accesses that are under way or wait to be reduced
-
-    Members
-    -------
-    i : In(stream of Access), with ``load``
-    ar : Out(stream of Burst)
-    r_valid, r_data, r_error : In, a beat of the oldest burst
-    o : Out(stream of ReadItem), entries in order, each when its data is there
-    word_en, word : In, read this word of the access at ``o``
-    word_data : Out, a cycle later
     """
 
     i: stream.Interface
+    """In(stream of Access), with ``load``."""
     ar: stream.Interface
+    """Out(stream of Burst)."""
     r_valid: Signal
+    """In, a beat of the oldest burst has come."""
     r_data: Signal
+    """In, the beat."""
     r_error: Signal
+    """In, memory refused it."""
     o: stream.Interface
+    """Out(stream of ReadItem), entries in order, each when its data is there."""
     word_en: Signal
+    """In, read word ``word`` of the access at ``o``."""
     word: Signal
+    """In."""
     word_data: Signal
+    """Out, one cycle later."""
 
     def __init__(self, *, data_width: int, chunk_bytes: int, places: int):
         if places < 2:

@@ -33,23 +33,20 @@ class HubReceive(Component):
     Parameters
     ----------
     links : links of the GPU
-
-    Members
-    -------
-    i : In(stream of ParsedFlit), an array, one a link
-    o : Out(stream of HubRequest)
-    lists : Out(stream(128)), the TX flits of request after request
-    payload : Out(stream of PayloadFlit), to the payload buffer
-    notify : Out(stream of Notice); requests behind wait until it is taken
-    lost_notice : Out, a poisoned NOTIFY is dropped
     """
 
     i: Any
+    """In(array of stream of ParsedFlit), one a link."""
     o: stream.Interface
+    """Out(stream of HubRequest)."""
     lists: stream.Interface
+    """Out(stream of 128 bits), the TX flits of request after request."""
     payload: stream.Interface
+    """Out(stream of PayloadFlit), to the payload buffer."""
     notify: stream.Interface
+    """Out(stream of Notice); requests behind wait until it is taken."""
     lost_notice: Signal
+    """Out, a poisoned NOTIFY is dropped."""
 
     def __init__(self, *, links: int):
         if not 1 <= links <= 1 << LINK_BITS:

@@ -42,24 +42,23 @@ class HubReduce(Component):
     chunk_bytes : the longest access
     group : flits a cycle, a divisor of the beat's
 
-    Members
-    -------
-    i : In(stream of ReadItem)
-    word_en, word : Out; word_data : In, from the reader
-    o : Out(stream(status)), once a packet, before its data
-    result : Out(stream(group * 128)), the data; the last group of a packet may be part empty
-
     Source
     ------
     ``docs/hub.md``: list order, f32 accumulation, one rounding.
     """
 
     i: stream.Interface
+    """In(stream of ReadItem)."""
     word_en: Signal
+    """Out, read word ``word`` of the entry at ``i``."""
     word: Signal
+    """Out."""
     word_data: Signal
+    """In, one cycle later."""
     o: stream.Interface
+    """Out(stream of a status), once a packet, before its data."""
     result: stream.Interface
+    """Out(stream of ``group`` flits), the data; a packet's last group may be part empty."""
 
     def __init__(self, *, data_width: int, chunk_bytes: int, group: int):
         lanes = data_width // FLIT_BITS

@@ -45,26 +45,24 @@ class HubReply(Component):
     links : links of the GPU
     contexts : packets that wait for their answer
     group : flits in a word of ``result``
-
-    Members
-    -------
-    ticket : In(stream of Ticket)
-    stored, loaded : In(stream(status)), of the next packet that stores, or loads
-    result : In(stream(group * 128)), data of loads
-    refused : In(stream of ErrorAnswer), an array, one a link
-    tx : Out(FlitStream), an array, one a link
-    error : Out(HubError), for the error log; refused packets are not in it
-    events : Out(ReplyEvents)
     """
 
     ticket: stream.Interface
+    """In(stream of Ticket)."""
     stored: stream.Interface
+    """In(stream of a status), of the next packet that stores."""
     loaded: stream.Interface
+    """In(stream of a status), of the next packet that loads."""
     result: stream.Interface
+    """In(stream of ``group`` flits), data of loads."""
     refused: Any
+    """In(array of stream of ErrorAnswer), one a link."""
     tx: Any
+    """Out(array of FlitStream), one a link."""
     error: Any
+    """Out(HubError), for the error log; refused packets are not in it."""
     events: Any
+    """Out(ReplyEvents)."""
 
     def __init__(self, *, links: int, contexts: int, group: int):
         if contexts < 1:

@@ -46,40 +46,49 @@ class HubTable(Component):
     objects : entries, a power of two up to 16
     slots : local experts that an object can have, a power of two up to 1024
 
-    Members
-    -------
-    csr_objects, csr_experts : In, the control port's windows
-    maddr : In(48)
-    hit, object, delta, size : Out, whether an object has ``maddr``, which one (the lowest), the
-        distance from its base, and its bytes
-    entry_en, entry_object : In; entry : Out, a whole entry of the window
-    row0_en, row0_index : In; row0 : Out
-    quota_en, quota_index : In; quota : Out(Quota)
-    used_en, used_index, used : In; used_ready : Out
-
     An expert's index is ``{object, slot}``.
     """
 
     csr_objects: Any
+    """In(window_port), object table."""
     csr_experts: Any
+    """In(window_port), rows of the local experts."""
     maddr: Signal
+    """In, a multimem address."""
     hit: Signal
+    """Out, an object has it."""
     object: Signal
+    """Out, which one, the lowest."""
     delta: Signal
+    """Out, bytes from the object's base."""
     size: Signal
+    """Out, bytes of the object."""
     entry_en: Signal
+    """In, read entry ``entry_object``."""
     entry_object: Signal
+    """In."""
     entry: Any
+    """Out, a whole entry of the window."""
     row0_en: Signal
+    """In, read the first row of expert ``row0_index``."""
     row0_index: Signal
+    """In."""
     row0: Signal
+    """Out."""
     quota_en: Signal
+    """In, read the quota of expert ``quota_index``."""
     quota_index: Signal
+    """In."""
     quota: Any
+    """Out(Quota)."""
     used_en: Signal
+    """In, set how many rows expert ``used_index`` has given away."""
     used_index: Signal
+    """In."""
     used: Signal
+    """In, how many."""
     used_ready: Signal
+    """Out, it is set in this cycle."""
 
     def __init__(self, *, objects: int, slots: int):
         for noun, value, most in (("Objects", objects, 16), ("Slots", slots, 1024)):

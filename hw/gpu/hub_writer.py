@@ -40,25 +40,24 @@ class BurstCut(Component):
     Parameters
     ----------
     data_width : bits of a beat
-
-    Members
-    -------
-    vaddr, flits : In, start and length; at most 16 flits
-    second : In, which of the two bursts is wanted
-    burst : Out(Burst)
-    crosses : Out, there are two
-    lane : Out, where in its beat the first flit stands
-    beats, first_beats : Out, of both bursts together and of the first
     """
 
     vaddr: Signal
+    """In, start."""
     flits: Signal
+    """In, length, at most 16 flits."""
     second: Signal
+    """In, which of the two bursts is wanted."""
     burst: Any
+    """Out(Burst)."""
     crosses: Signal
+    """Out, there are two."""
     lane: Signal
+    """Out, where in its beat the first flit stands."""
     beats: Signal
+    """Out, of both bursts together."""
     first_beats: Signal
+    """Out, of the first."""
 
     def __init__(self, *, data_width: int):
         self.data_width = data_width
@@ -131,24 +130,22 @@ class HubWriter(Component):
     ----------
     data_width : bits of a memory beat
     bursts : bursts that memory has not answered
-
-    Members
-    -------
-    i : In(stream of Access), without ``load``
-    aw : Out(stream of Burst)
-    run : Out(stream of PayloadRun), to the payload buffer, in the order of ``aw``
-    b_valid, b_error : In, memory has answered the oldest burst
-    o : Out(stream(status)), once a packet, when all its entries are done: the smallest status
-    written : Out(stream of Written), an entry that is done and counts
     """
 
     i: stream.Interface
+    """In(stream of Access), without ``load``."""
     aw: stream.Interface
+    """Out(stream of Burst)."""
     run: stream.Interface
+    """Out(stream of PayloadRun), to the payload buffer, in the order of ``aw``."""
     b_valid: Signal
+    """In, memory has answered the oldest burst."""
     b_error: Signal
+    """In, it refused it."""
     o: stream.Interface
+    """Out(stream of a status), once a packet, when all its entries are done: the smallest."""
     written: stream.Interface
+    """Out(stream of Written), an entry that is done and counts."""
 
     def __init__(self, *, data_width: int, bursts: int):
         if bursts < 2:

@@ -34,7 +34,9 @@ class Instruction(data.Struct):
     flits : DATA flits given (stores, MM_RED) or wanted (MM_LDR), 1 to a chunk's
     id : the SM's own, comes back with the result
 
-    Source: PTX ``multimem.st``, ``.ld_reduce`` and ``.red`` with the paper's target list.
+    Source
+    ------
+    PTX ``multimem.st``, ``.ld_reduce`` and ``.red`` with the paper's target list.
     """
 
     op: Cmd.as_shape()

@@ -56,20 +56,19 @@ class ListFetch(Component):
     beats : memory beats that can be in flight or wait, at least those of the longest list
     flits : TX flits held ahead of the packetizer, at least those of the longest list
 
-    Members
-    -------
-    i : In(stream(ListRequest))
-    o : Out(stream(ListHead)), once a list, when all its TX flits are there
-    tx : Out(stream(128)), TX flits of list after list
-    m_axi : Out, the read channels, id ``LIST_FETCH``; no burst crosses 4 KB
-
-    Source: AXI4 (bursts, 4 KB rule, order of an id).
+    Source
+    ------
+    AXI4 (bursts, 4 KB rule, order of an id).
     """
 
     i: stream.Interface
+    """In(stream of ListRequest)."""
     o: stream.Interface
+    """Out(stream of ListHead), once a list, when all its TX flits are there."""
     tx: stream.Interface
+    """Out(stream of 128 bits), TX flits of list after list."""
     m_axi: Any
+    """Out, the read channels, id ``LIST_FETCH``; no burst crosses 4 KB."""
 
     def __init__(self, *, data_width: int, lists: int = 32, beats: int = 32, flits: int = 32):
         if data_width not in (128, 256, 512, 1024):

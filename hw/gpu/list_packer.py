@@ -45,17 +45,14 @@ class ListPacker(Component):
 
     Latency: two cycles. Throughput: a segment a cycle; one cycle more for a list whose last
     segment fills more than one flit. So a list never takes longer than its packet does.
-
-    Members
-    -------
-    i : In(stream(ListSegment)), list after list
-    o : Out(stream(ListHead)), once a list, not before its last TX flit
-    tx : Out(stream(128)), TX flits, unused slots 0xFFFF
     """
 
     i: stream.Interface
+    """In(stream of ListSegment), list after list."""
     o: stream.Interface
+    """Out(stream of ListHead), once a list, not before its last TX flit."""
     tx: stream.Interface
+    """Out(stream of 128 bits), TX flits, unused slots 0xFFFF."""
 
     def __init__(self):
         super().__init__(

@@ -82,26 +82,25 @@ class MultimemQ(Component):
     result_beats : beats of results reserved or held, at least 16; by default a chunk for each
         outstanding packet
 
-    Members
-    -------
-    inst : In(stream(Instruction))
-    inst_data : In(FlitStream), ``last`` ends an instruction's data
-    result : Out(stream(Result))
-    tx : Out(FlitStream), requests
-    rx : In(FlitStream), responses, always taken
-    m_axi : Out, read channels of AXI4, id ``LIST_FETCH``
-    events : Out(MultimemQEvents)
-
-    Source: DySHARP paper (MultimemQ of 32 entries apart from the LSQ); PTX multimem.
+    Source
+    ------
+    The DySHARP paper (MultimemQ of 32 entries apart from the LSQ); PTX multimem.
     """
 
     inst: stream.Interface
+    """In(stream of Instruction)."""
     inst_data: stream.Interface
+    """In(FlitStream), ``last`` ends an instruction's data."""
     result: stream.Interface
+    """Out(stream of Result)."""
     tx: stream.Interface
+    """Out(FlitStream), requests."""
     rx: stream.Interface
+    """In(FlitStream), responses, always taken."""
     m_axi: Any
+    """Out, read channels of AXI4, id ``LIST_FETCH``."""
     events: data.View
+    """Out(MultimemQEvents)."""
 
     def __init__(
         self,

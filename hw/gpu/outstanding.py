@@ -68,24 +68,23 @@ class Outstanding(Component):
     entries : packets that wait for an answer, 1 to 4096
     beats : beats of results, reserved or held, at least 16
 
-    Members
-    -------
-    tag : Out(stream), a tag that may be used
-    sent : In(stream(SentPacket)), always taken
-    i : In(stream(ParsedFlit)), always taken
-    room : Out, beats that can be reserved
-    o : Out(stream(Result))
-    events : Out(OutstandingEvents)
-
-    Source: wire format v1 (a local tag is not used again before its one answer).
+    Source
+    ------
+    Wire format v1 (a local tag is not used again before its one answer).
     """
 
     tag: stream.Interface
+    """Out(stream of the tag's local part), a tag that may be used."""
     sent: stream.Interface
+    """In(stream of SentPacket), always taken."""
     i: stream.Interface
+    """In(stream of ParsedFlit), always taken."""
     o: stream.Interface
+    """Out(stream of Result)."""
     room: Signal
+    """Out, beats that can be reserved."""
     events: data.View
+    """Out(OutstandingEvents)."""
 
     def __init__(self, *, entries: int, beats: int):
         if not 1 <= entries <= 1 << LOCAL_BITS:

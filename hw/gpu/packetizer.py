@@ -111,32 +111,31 @@ class Packetizer(Component):
     ----------
     room_bits : bits of ``room``
 
-    Members
-    -------
-    i : In(stream(QueuedInstruction)), taken when its packet has left
-    list : In(stream(ListHead)), one for each instruction with ``listed``
-    tx : In(stream(128)), their TX flits
-    data : In(FlitStream), DATA of the stores
-    tag : In(stream), tags that may be used, taken by packets that expect an answer
-    room : In, beats of results that can still be reserved
-    o : Out(FlitStream)
-    sent : Out(stream(SentPacket)), to be taken at once, with the HDR of a packet that is answered
-    done : Out(stream(Completion))
-    events : Out(PacketizerEvents)
-
-    Source: wire format v1; paper (static NVLS is the empty list).
+    Source
+    ------
+    Wire format v1; paper (static NVLS is the empty list).
     """
 
     i: stream.Interface
+    """In(stream of QueuedInstruction), taken when its packet has left."""
     list: stream.Interface
+    """In(stream of ListHead), one for each instruction with ``listed``."""
     tx: stream.Interface
+    """In(stream of 128 bits), their TX flits."""
     data: stream.Interface
+    """In(FlitStream), DATA of the stores."""
     tag: stream.Interface
+    """In(stream of the tag's local part), taken by packets that expect an answer."""
     o: stream.Interface
+    """Out(FlitStream)."""
     sent: stream.Interface
+    """Out(stream of SentPacket), to be taken at once, with the HDR of a packet that is answered."""
     done: stream.Interface
+    """Out(stream of Completion)."""
     events: Any
+    """Out(PacketizerEvents)."""
     room: Signal
+    """In, beats of results that can still be reserved."""
 
     def __init__(self, *, room_bits: int):
         if room_bits < 1:

@@ -81,19 +81,19 @@ class TileTable(Component):
     entries : tiles followed, a power of two from 2 to 65536
     objects, slots : objects, and local experts of each, as built
 
-    Members
-    -------
-    i : In(stream(Written))
-    tiles, shares : In(window_port), see :func:`tile_window` and :func:`share_window`
-    lost : Out, pulse
-
-    Source: DySHARP paper (TS table: DAcc a tile of 128 tokens, GEMM-1 row readiness).
+    Source
+    ------
+    The DySHARP paper (TS table: DAcc a tile of 128 tokens, GEMM-1 row readiness).
     """
 
     i: stream.Interface
+    """In(stream of Written)."""
     tiles: Any
+    """In(window_port), see :func:`tile_window`."""
     shares: Any
+    """In(window_port), see :func:`share_window`."""
     lost: Signal
+    """Out, pulse."""
 
     def __init__(self, *, entries: int, objects: int, slots: int):
         for noun, value in (("Entries", entries), ("Slots", slots), ("Objects", objects)):

@@ -40,18 +40,17 @@ class TokenTable(Component):
     ----------
     entries : tokens followed, a power of two, at least 2
 
-    Members
-    -------
-    i : In(stream(Notice))
-    window : In(window_port), see :func:`token_window`
-    unmatched : Out, pulse
-
-    Source: DySHARP paper (OR table: nReady and threshold a token).
+    Source
+    ------
+    The DySHARP paper (OR table: nReady and threshold a token).
     """
 
     i: stream.Interface
+    """In(stream of Notice)."""
     window: Any
+    """In(window_port), see :func:`token_window`."""
     unmatched: Signal
+    """Out, pulse."""
 
     def __init__(self, *, entries: int):
         if entries < 2 or entries & (entries - 1):

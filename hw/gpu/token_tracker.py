@@ -62,27 +62,29 @@ class TokenTracker(Component):
     objects, slots : objects, and local experts of each, as built
     ts_entries, or_entries : tiles and tokens followed, powers of two
 
-    Members
-    -------
-    touch : In(stream(AlTouch))
-    written : In(stream(Written)), once for each distinct expert of a packet
-    notify : In(stream(Notice))
-    tx : Out(FlitStream), NOTIFY packets, posted requests
-    tokens, tiles, notices, shares : In(window_port), see :func:`tracker_windows`
-    events : Out(TokenTrackerEvents)
-
-    Source: DySHARP paper (token-centric tracking: TS table, OR table, NOTIFY).
+    Source
+    ------
+    The DySHARP paper (token-centric tracking: TS table, OR table, NOTIFY).
     """
 
     touch: stream.Interface
+    """In(stream of AlTouch)."""
     written: stream.Interface
+    """In(stream of Written), once for each distinct expert of a packet."""
     notify: stream.Interface
+    """In(stream of Notice)."""
     tx: stream.Interface
+    """Out(FlitStream), NOTIFY packets, posted requests."""
     tokens: Any
+    """In(window_port), see :func:`token_window`."""
     tiles: Any
+    """In(window_port), see :func:`tile_window`."""
     notices: Any
+    """In(window_port), see :func:`notice_window`."""
     shares: Any
+    """In(window_port), see :func:`share_window`."""
     events: data.View
+    """Out(TokenTrackerEvents)."""
 
     def __init__(self, *, objects: int, slots: int, ts_entries: int, or_entries: int):
         self.objects, self.slots = objects, slots

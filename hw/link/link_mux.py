@@ -27,13 +27,13 @@ class LinkMux(Component):
     """
 
     i_req: stream.Interface
-    """In(stream), requests and responses."""
+    """In(FlitStream), requests."""
     i_rsp: stream.Interface
-    """In(stream), requests and responses."""
+    """In(FlitStream), responses."""
     o_req: stream.Interface
-    """Out(stream), the same; registered."""
+    """Out(FlitStream), requests; registered."""
     o_rsp: stream.Interface
-    """Out(stream), the same; registered."""
+    """Out(FlitStream), responses; registered."""
 
     def __init__(self):
         super().__init__(

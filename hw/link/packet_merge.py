@@ -22,15 +22,12 @@ class PacketMerge(Component):
     Parameters
     ----------
     count : streams, at least 1
-
-    Members
-    -------
-    i : In(FlitStream), an array
-    o : Out(FlitStream)
     """
 
     i: Any
+    """In(array of FlitStream)."""
     o: Any
+    """Out(FlitStream)."""
 
     def __init__(self, *, count: int):
         if count < 1:

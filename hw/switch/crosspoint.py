@@ -93,7 +93,7 @@ class QueueReader(Component):
     take: Signal
     """Out, a bit a queue: its head is taken in this cycle."""
     o: stream.Interface
-    """Out(stream), the packets."""
+    """Out(FlitStream), the packets."""
     index: Signal
     """Out, the queue that ``o`` comes from."""
 
@@ -172,9 +172,9 @@ class Column(Component):
     inputs: Any
     """In(array of :data:`Lanes`)."""
     request: stream.Interface
-    """Out(stream), packets for the link's request class."""
+    """Out(FlitStream), packets for the link's request class."""
     response: stream.Interface
-    """Out(stream), unicast responses for the link's response class."""
+    """Out(FlitStream), unicast responses for the link's response class."""
     contribution: stream.Interface
     """Out(stream of :class:`Contribution`), for the reduction unit."""
 

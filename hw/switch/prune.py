@@ -60,13 +60,9 @@ class Compactor(Component):
     total: Signal
     """Out, ids held and added, 0 to 15."""
     filled: Any
-    """Out(arrays), held and added ids without gaps, in order, the first 8 and those behind them;
-    0xFFFF behind the last.
-    """
+    """Out(array), the first 8 of the held and added ids, in order; 0xFFFF behind the last."""
     rest: Any
-    """Out(arrays), held and added ids without gaps, in order, the first 8 and those behind them;
-    0xFFFF behind the last.
-    """
+    """Out(array), those behind them, in the same way."""
 
     def __init__(self):
         super().__init__(
@@ -125,9 +121,9 @@ class Prune(Component):
     """
 
     i: stream.Interface
-    """In(stream), packets with :class:`~dysharp.hw.packet.PruneInfo` in ``crc``."""
+    """In(FlitStream), packets with :class:`~dysharp.hw.packet.PruneInfo` in ``crc``."""
     o: stream.Interface
-    """Out(stream), packets with ``crc`` zero."""
+    """Out(FlitStream), packets with ``crc`` zero."""
     gpu: Signal
     """In, the GPU at this output; constant."""
 
