@@ -10,17 +10,15 @@ from dysharp.hw.errors import ConfigError
 from dysharp.hw.packet import CHUNK_BYTES, FLIT_BYTES, MAX_FLITS
 from dysharp.hw.rules import check_fields, is_power_of_two, ruled_field
 
-__all__ = ["Config", "GpuConfig", "SwitchConfig"]
+__all__ = ["MIN_QUEUE_DEPTH", "Config", "GpuConfig", "SwitchConfig"]
+
+MIN_QUEUE_DEPTH = MAX_FLITS + 1
+"""The longest packet, and the one flit that may be on its way while room is judged."""
 
 
 @dataclass(frozen=True)
 class SwitchConfig:
     """One switch plane.
-
-    Members
-    -------
-    queue_depth, sessions, order
-        See the fields.
 
     Errors
     ------
@@ -31,7 +29,7 @@ class SwitchConfig:
     queue_depth: int = ruled_field(
         "Queue depth",
         "flits in each queue of the crossbar; the longest packet and one more flit must fit",
-        low=MAX_FLITS + 1,
+        low=MIN_QUEUE_DEPTH,
         high=1024,
         default=40,
     )

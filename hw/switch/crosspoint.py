@@ -10,12 +10,10 @@ from dysharp.hw.link.arbiter import RoundRobin
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.link.flit import Flit, FlitStream
 from dysharp.hw.packet import MAX_FLITS, Header
+from dysharp.hw.parameters import MIN_QUEUE_DEPTH
 from dysharp.hw.share import place
 
-__all__ = ["MIN_QUEUE_DEPTH", "Broadcast", "Lane", "Lanes", "Contribution", "QueueReader", "Column"]
-
-MIN_QUEUE_DEPTH = MAX_FLITS + 1
-"""The longest packet, and the one flit that may be on its way while room is judged."""
+__all__ = ["Broadcast", "Lane", "Lanes", "Contribution", "QueueReader", "Column"]
 
 
 def Broadcast(ports: int) -> Signature:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module
+from amaranth import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
@@ -46,9 +46,9 @@ class Egress(Component):
     """In(stream of session_request), from this port's ingress."""
     session: Any
     """Out(SessionId), what is reserved when ``reserve`` is taken."""
-    port: Any
+    port: Signal
     """In, of this port; constant."""
-    gpu: Any
+    gpu: Signal
     """In, of this port; constant."""
     tx_req: stream.Interface
     """Out(FlitStream)."""
@@ -58,7 +58,7 @@ class Egress(Component):
     """Out(LogEntry)."""
     fault: Any
     """Out(Fault), of the reduction unit."""
-    occupied: Any
+    occupied: Signal
     """Out, sessions in use."""
     events: Any
     """Out(ReductionEvents)."""
