@@ -23,14 +23,6 @@ MUTANTS = [
         "waiting.header.len",
         "random_packets",
     ),
-    Mutant(
-        "what is left of a full flit is lost",
-        "prune",
-        "switch/prune.py",
-        "owes_rest.eq(leaves_rest)",
-        "owes_rest.eq(0)",
-        "every_remainder",
-    ),
 ]
 
 

@@ -47,14 +47,6 @@ MUTANTS = [
         "sum_follows_arrival",
     ),
     Mutant(
-        "an answer to an earlier use of a session counts",
-        "reduction",
-        "switch/session_table.py",
-        "(live & here).any() & (expected.generation == self.claim.id.generation)",
-        "(live & here).any()",
-        "strays_change_nothing",
-    ),
-    Mutant(
         "accumulators are read while their sum is in the adder",
         "reduction",
         "switch/reduction.py",
