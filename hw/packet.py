@@ -162,7 +162,8 @@ class MultimemAddress(data.Struct):
 class NotifyAddress(data.Struct):
     """The ``addr`` field of a NOTIFY: a token by its number at its source GPU, and its object.
 
-    ``gpu`` stands where a plain address has it if ``gpu_address_bit`` is 40, its default.
+    The same in any build; a plain address has its GPU in the same bits if ``gpu_address_bit`` is
+    40, its default.
     """
 
     token: 32

@@ -19,6 +19,7 @@ from dysharp.hw.packet import (
     Cmd,
     Dtype,
     Header,
+    NotifyAddress,
     Status,
     Tag,
     link_of_chunk,
@@ -236,6 +237,7 @@ class Route(Component):
             ]
         m.d.comb += outsiders.eq(now.tx & (all_named & ~now.members).any())
 
+        plain_gpu = self._plain_gpu(m, now)
         status, refused, decided = Signal(Status), Signal(), Signal()
         with m.If(any_unused_set):
             m.d.comb += status.eq(Status.MALFORMED)
@@ -243,7 +245,7 @@ class Route(Component):
             m.d.comb += status.eq(Status.UNKNOWN_OBJECT)
         with m.Elif(now.unsupported):
             m.d.comb += status.eq(Status.UNSUPPORTED)
-        with m.Elif(Mux(now.tx, all_unknown, ~self._exists(now.addr))):
+        with m.Elif(Mux(now.tx, all_unknown, plain_gpu >= self.gpus)):
             m.d.comb += status.eq(Status.UNKNOWN_TARGET)
         with m.Elif(outsiders | now.stranger):
             m.d.comb += status.eq(Status.NOT_A_MEMBER)
@@ -266,7 +268,6 @@ class Route(Component):
             out.record.eq(now.record),
             out.record.refused.eq(refused),
         ]
-        plain_gpu = now.addr[self.gpu_address_bit : self.gpu_address_bit + 7]
         for gpu in range(self.gpus):
             wanted = Mux(now.tx, all_named[gpu], plain_gpu == gpu)
             for link in range(self.links):
@@ -338,8 +339,18 @@ class Route(Component):
         ]
         return facts, header.tx & ~is_static, entry.group
 
-    def _exists(self, addr) -> Value:
-        return addr[self.gpu_address_bit : self.gpu_address_bit + 7] < self.gpus
+    def _plain_gpu(self, m: Module, now) -> Signal:
+        """The GPU that a plain address names; NOTIFY has its own address, the same in any build."""
+        notice: Any = data.View(NotifyAddress, now.addr)
+        gpu = Signal(7, name="plain_gpu")
+        m.d.comb += gpu.eq(
+            Mux(
+                now.record.session.cmd == Cmd.NOTIFY,
+                notice.gpu,
+                now.addr[self.gpu_address_bit : self.gpu_address_bit + 7],
+            )
+        )
+        return gpu
 
     def _report(self, m: Module, now, status, refuse, errors) -> None:
         """Answer for a refused packet, or only tell of it."""

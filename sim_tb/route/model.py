@@ -96,6 +96,10 @@ class Fabric:
         parts = (chunk >> low & self.links - 1 for low in range(0, 48, bits)) if bits else ()
         return reduce(xor, parts, 0)
 
+    def gpu_bit(self, cmd: Cmd) -> int:
+        """Lowest bit of the GPU in a plain address; a NOTIFY's is 40 in any build."""
+        return 40 if cmd is Cmd.NOTIFY else self.gpu_address_bit
+
     def find(self, first: int, length: int) -> ObjectSpec | None:
         """The object that holds all of the bytes."""
         for entry in self.objects:
@@ -117,7 +121,7 @@ class Fabric:
         """
         if packet.tx:
             return self._multimem(packet, gpu, flits or packet.encode())
-        target = packet.addr >> self.gpu_address_bit & 0x7F
+        target = packet.addr >> self.gpu_bit(packet.cmd) & 0x7F
         if packet.cmd is Cmd.ATOM:
             return Decision(Status.UNSUPPORTED)
         if target >= self.gpus:

@@ -85,6 +85,19 @@ async def refused(dut, case):
 
 
 @cocotb.test()
+async def a_notice_names_its_gpu_in_bits_46_to_40(dut):
+    """It went where ``gpu_address_bit`` pointed, into its object or token number in most builds."""
+    env = await start(dut)
+    for gpu in range(env.fabric.gpus):
+        addr = gpu << 40 | 0x9 << 36 | 0x1234_5678
+        env.send(Packet.unicast(Cmd.NOTIFY, addr=addr))
+        assert env.fabric.decide(Packet.unicast(Cmd.NOTIFY, addr=addr), 0).ports == {
+            gpu * env.fabric.links + env.fabric.link(addr)
+        }
+    await env.finished()
+
+
+@cocotb.test()
 async def source_is_no_member(dut):
     """GPU 3 belongs to no object: nothing it sends there goes anywhere, lists and statics."""
     env = await start(dut)
@@ -213,8 +226,8 @@ def random_request(values, env: RouteEnv) -> tuple[Packet, list[int]]:
         packet = unicast_packet(values, fabric.chunk_bytes)
         if values.random() < 0.8:
             gpu = values.randrange(fabric.gpus)
-            packet.addr &= ~(0x7F << fabric.gpu_address_bit)
-            packet.addr |= gpu << fabric.gpu_address_bit
+            packet.addr &= ~(0x7F << fabric.gpu_bit(packet.cmd))
+            packet.addr |= gpu << fabric.gpu_bit(packet.cmd)
         return packet, packet.encode()
     entry = values.choice([one for one in fabric.objects if one])
     length = values.choice((0, 1, 3, 7, 8, 9, 15, 16, 17, values.randint(0, 120)))

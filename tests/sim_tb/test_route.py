@@ -17,7 +17,12 @@ def test_one_link_a_gpu(stalls):
 
 def test_four_links_a_gpu():
     config = load_preset("tiny", gpus=6, links=4, objects=4, chunk_bytes=256, gpu_address_bit=20)
-    run_block("route", config, TESTS, tests=["random_requests", "reset_in_a_packet"], stalls=0.2)
+    tests = [
+        "random_requests",
+        "reset_in_a_packet",
+        "a_notice_names_its_gpu_in_bits_46_to_40",
+    ]
+    run_block("route", config, TESTS, tests=tests, stalls=0.2)
 
 
 @pytest.mark.slow
