@@ -63,7 +63,7 @@ def run_demo(
     shown : list of str
         The first mismatches in words.
 
-    Errors
+    Raises
     ------
     UserError
         For a tool that is missing.

@@ -27,7 +27,7 @@ def default_tokens(model: Model) -> int:
 def read_placement(path: Path) -> NDArray[np.integer]:
     """Read a placement map: a .npy of the logical expert in each physical slot, GPU by GPU.
 
-    Errors
+    Raises
     ------
     UserError
         For a file that is no such array; what it holds is checked by the placement.
@@ -68,7 +68,7 @@ def make_workload(
         A placement map; None for contiguous experts.
     seed : int
 
-    Errors
+    Raises
     ------
     UserError
         For whatever does not fit; the message says what to do.

@@ -206,7 +206,7 @@ def load(path_or_preset: str | Path, overrides: Iterable[str] = ()) -> Config:
     overrides : iterable of str
         ``field=value`` each, such as ``switch.sessions=16``; a later one wins.
 
-    Errors
+    Raises
     ------
     ConfigError
         For a typo, a wrong type, a broken rule or an impossible combination. The message names

@@ -20,7 +20,7 @@ MIN_QUEUE_DEPTH = MAX_FLITS + 1
 class SwitchConfig:
     """One switch plane.
 
-    Errors
+    Raises
     ------
     ConfigError
         For a field that breaks its rule.
@@ -49,7 +49,7 @@ class SwitchConfig:
 class GpuConfig:
     """What one GPU has on the network's side.
 
-    Errors
+    Raises
     ------
     ConfigError
         For a field that breaks its rule, and for an AL-TLB whose sets are no power of two.
@@ -120,7 +120,7 @@ class Config:
     switch : SwitchConfig
     gpu : GpuConfig
 
-    Errors
+    Raises
     ------
     ConfigError
         For a field that breaks its rule, more than 72 ports, or expert ids beyond 16 bits.

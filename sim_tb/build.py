@@ -150,9 +150,10 @@ def build_simulation(
     build_dir : Path or None
         Folder for it; by default one under :func:`build_root` named by the hash.
 
-    Errors
+    Raises
     ------
-    :class:`SimulationFailed` with the first error lines of the tool.
+    SimulationFailed
+        With the first error lines of the tool.
     """
     # Icarus starts at an unknown time unit otherwise.
     arguments = ["-Wno-fatal"] if simulator.name == "verilator" else []

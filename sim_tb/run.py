@@ -40,8 +40,8 @@ __all__ = ["Run", "SimulationFailed", "default_seed", "generated", "main", "run_
 class Run:
     """What a simulation run left behind.
 
-    Members
-    -------
+    Attributes
+    ----------
     path : Path
         Its folder: ``sim.log``, ``results.xml``, ``run.json``, waves, and whatever the test wrote
         to its current folder.
@@ -159,10 +159,12 @@ def run_block(
     -------
     Run
 
-    Errors
+    Raises
     ------
-    :class:`SimulationFailed` if the build or a test fails;
-    :class:`~dysharp.hw.errors.UserError` if there is no simulator or compiler.
+    SimulationFailed
+        If the build or a test fails.
+    UserError
+        If there is no simulator or compiler.
     """
     tool = find_simulator(simulator, optimize=optimize)
     seed = default_seed() if seed is None else seed

@@ -35,8 +35,8 @@ class Scoreboard:
         Packets with different keys may overtake each other; those of one key come in order. By
         default the whole stream is in order.
 
-    Members
-    -------
+    Attributes
+    ----------
     matched : int
         Packets that were as expected.
 

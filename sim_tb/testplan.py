@@ -40,9 +40,10 @@ class Item:
 def load(folder: Path = _FOLDER) -> list[Item]:
     """All items; each block has its file ``plans/<block>.json``: a list of objects.
 
-    Errors
+    Raises
     ------
-    ``ValueError`` naming the file and the entry that is not right.
+    ValueError
+        Naming the file and the entry that is not right.
     """
     items = []
     for path in sorted(folder.glob("*.json")):

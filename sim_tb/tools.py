@@ -88,10 +88,10 @@ def find_simulator(name: str = "verilator", *, optimize: bool = False) -> Simula
         Compile the model with -Os in place of -O0: builds in about twice the time, runs 2 to 14
         times faster.
 
-    Errors
+    Raises
     ------
-    :class:`~dysharp.hw.errors.UserError` with what to install, if there is no simulator, compiler
-    or make, or if the name is unknown.
+    UserError
+        With what to install, if there is no simulator, compiler or make, or if the name is unknown.
     """
     if name == "verilator":
         return _find_verilator(optimize)

@@ -32,7 +32,7 @@ class Switch(Component):
     ----------
     config : the configuration; ``switch.order`` must be ``arrival``
 
-    Errors
+    Raises
     ------
     ConfigError
         For an order that is not built.

@@ -121,8 +121,8 @@ class AxiMemory(SparseMemory):
     fill : bytes
         What memory holds before it is written.
 
-    Members
-    -------
+    Attributes
+    ----------
     reads, writes : int
         Beats transferred.
     longest_read_wait, longest_write_wait : int

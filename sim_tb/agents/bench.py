@@ -86,8 +86,8 @@ class Bench:
     clock, reset : str
         Other names for those two.
 
-    Members
-    -------
+    Attributes
+    ----------
     cycle : int
         Rising edges since the start.
     seed : int
@@ -132,9 +132,10 @@ class Bench:
     def wire(self, name: str) -> Wire:
         """Fast access to a port of the top.
 
-        Errors
+        Raises
         ------
-        ``AttributeError`` naming the port, if the top has none of this name.
+        AttributeError
+            Naming the port, if the top has none of this name.
         """
         return Wire(getattr(self.dut, name))
 
@@ -193,9 +194,10 @@ class Bench:
     async def until(self, condition: Callable[[], bool], *, limit: int = 100_000, what: str = ""):
         """Wait until ``condition()`` holds, looked at once a cycle.
 
-        Errors
+        Raises
         ------
-        ``AssertionError`` naming ``what`` after ``limit`` cycles.
+        AssertionError
+            Naming ``what`` after ``limit`` cycles.
         """
         end = self.cycle + limit
         while not condition():
@@ -206,9 +208,10 @@ class Bench:
     async def within(self, awaitable: Any, limit: int, *, what: str = "") -> Any:
         """Await something for at most ``limit`` cycles.
 
-        Errors
+        Raises
         ------
-        ``AssertionError`` naming ``what`` when the time is over.
+        AssertionError
+            Naming ``what`` when the time is over.
         """
         try:
             return await with_timeout(awaitable, limit * CLOCK_PERIOD_NS, "ns")

@@ -26,8 +26,8 @@ FLIT_FIELDS = ("tdata", "tlast", "tuser")
 class FlitPacket:
     """Flits up to and with the one that had ``tlast``.
 
-    Members
-    -------
+    Attributes
+    ----------
     flits : list of int
         128-bit values in order.
     poison : list of bool
@@ -96,8 +96,8 @@ class FlitSink(Sink):
     on_packet : callable or None
         Called with each :class:`FlitPacket` in place of queueing it.
 
-    Members
-    -------
+    Attributes
+    ----------
     packets : deque of FlitPacket
         Whole packets not yet fetched by :meth:`receive`.
     """
@@ -160,8 +160,8 @@ class _Collector:
 class FlitMonitor(Monitor):
     """Watches ``<prefix>_t*`` between two parts of the design, or beside a source or a sink.
 
-    Members
-    -------
+    Attributes
+    ----------
     taken : int
         Flits transferred.
     stalled : int
@@ -196,8 +196,8 @@ class LinkMonitor:
     request, response : str
         Prefixes of the two streams of one direction of one port.
 
-    Members
-    -------
+    Attributes
+    ----------
     flits : int
         Transferred on both.
     first_cycle, last_cycle : int

@@ -21,8 +21,8 @@ class SparseMemory:
         What memory holds before it is written, repeated from each page's start; its length divides
         4096.
 
-    Members
-    -------
+    Attributes
+    ----------
     pages : dict of int to bytearray
         Pages by number (address / 4096); those never written are missing.
     fresh : bytes

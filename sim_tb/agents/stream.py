@@ -72,8 +72,8 @@ class StreamSource(Source):
 class StreamSink(Sink):
     """Takes records from ``<prefix>_valid/_ready/_<field>`` and checks that offers are stable.
 
-    Members
-    -------
+    Attributes
+    ----------
     records : deque of dict
         Records not yet fetched by :meth:`receive`, unless ``on_record`` was given.
     """

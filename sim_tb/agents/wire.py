@@ -25,8 +25,8 @@ class Wire:
     handle
         cocotb's handle.
 
-    Members
-    -------
+    Attributes
+    ----------
     width : int
         In bits.
     value : int

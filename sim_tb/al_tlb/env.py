@@ -76,8 +76,8 @@ class TlbEnv:
     A TLB may forget, so a miss is allowed unless the test says otherwise; a hit must give the
     layout index that was filled last and not flushed since.
 
-    Members
-    -------
+    Attributes
+    ----------
     known : dict
         What has been filled and not flushed.
     results : list

@@ -45,8 +45,8 @@ EVENTS = (
 class FaultyMemory(AxiMemory):
     """A memory that refuses bursts which touch certain addresses.
 
-    Members
-    -------
+    Attributes
+    ----------
     bad : list of (start, end)
         Byte addresses.
     """

@@ -24,8 +24,8 @@ POSTED = (Cmd.WRP, Cmd.MM_STP)
 class HubObject:
     """An object as one GPU knows it.
 
-    Members
-    -------
+    Attributes
+    ----------
     base, size, stride, rows : multimem addresses: first, bytes, log2 of bytes a row, rows
     bsize, vbase : bytes of a block and memory address, by stage
     al_base : address of the AL table
@@ -80,8 +80,8 @@ class HubModel:
         Addresses that memory refuses.
     gpu_address_bit : int
 
-    Members
-    -------
+    Attributes
+    ----------
     touches, written : lists of the events that must come, in order
     full : entries that met a full expert
     """

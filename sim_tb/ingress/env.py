@@ -46,8 +46,8 @@ class Queues:
     want_leads : int
         Cycles by which ``want`` comes before the packet's first flit.
 
-    Members
-    -------
+    Attributes
+    ----------
     expected : list of deque
         For each output the packets to come, flits with ``last`` and ``poison``.
     blocked : set of int

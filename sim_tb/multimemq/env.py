@@ -27,8 +27,8 @@ __all__ = ["Answer", "MultimemQEnv", "right_answer"]
 class Answer:
     """What the switch says to a packet, and what the instruction must see.
 
-    Members
-    -------
+    Attributes
+    ----------
     packet : Packet or None
         None: no answer, for now.
     fault : Status

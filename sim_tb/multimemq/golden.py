@@ -18,8 +18,8 @@ OPS = (Cmd.MM_ST, Cmd.MM_ST, Cmd.MM_LDR, Cmd.MM_LDR, Cmd.MM_STP, Cmd.MM_RED)
 class Job:
     """An instruction with the list that lies in memory and the data that goes with it.
 
-    Members
-    -------
+    Attributes
+    ----------
     fields : dict of str to int
         Fields of the instruction.
     ids : list of int

@@ -38,8 +38,8 @@ def command_bits(raw: int) -> int:
 class Frame:
     """Flits up to ``tlast``, as they are sent.
 
-    Members
-    -------
+    Attributes
+    ----------
     flits : list of int
     poison : set of int
         Indices of the flits that carry the mark.
@@ -53,8 +53,8 @@ class Frame:
 class Expected:
     """What a frame becomes.
 
-    Members
-    -------
+    Attributes
+    ----------
     flits : list of tuple
         ``(data, kind, last, poison)`` of what is handed on; empty if it is dropped.
     error : dict or None
@@ -151,8 +151,8 @@ def _handed_on(frame: Frame, header: Any, cmd: Cmd, address: Any) -> Expected:
 class Faults:
     """Watches the pulses ``<prefix>_valid`` and what comes with them.
 
-    Members
-    -------
+    Attributes
+    ----------
     seen : list of dict
         Fields of each pulse.
     """

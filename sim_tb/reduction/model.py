@@ -43,8 +43,8 @@ def bf16_flit(rng: random.Random, *, special: float = 0.2) -> int:
 class Request:
     """What is reserved.
 
-    Members
-    -------
+    Attributes
+    ----------
     counts : dict of int to int
         Entries that each expected port stands for.
     flits : int
@@ -120,8 +120,8 @@ class ReductionModel:
     port : int
         The port that the requests came in at.
 
-    Members
-    -------
+    Attributes
+    ----------
     tally : Counter
         Contributions by what became of them: ``accepted``, or why they were dropped.
     """

@@ -21,8 +21,8 @@ NO_TARGET = 0xFFFF
 class ObjectSpec:
     """One object of the table; sets hold GPU numbers.
 
-    Members
-    -------
+    Attributes
+    ----------
     base, size, members, group, split, slots, attr, valid
         As in the hardware's entry.
     """
@@ -55,8 +55,8 @@ class ObjectSpec:
 class Decision:
     """What route says of a packet.
 
-    Members
-    -------
+    Attributes
+    ----------
     status : Status
         OK, or why it is refused.
     ports : set of int
@@ -77,8 +77,8 @@ class Decision:
 class Fabric:
     """The switch as far as routing knows it.
 
-    Members
-    -------
+    Attributes
+    ----------
     gpus, links, chunk_bytes, gpu_address_bit
     objects : list of ObjectSpec or None
     """

@@ -34,8 +34,8 @@ LOCALS = 4096
 class _Pending:
     """A request with a session, until it is answered.
 
-    Members
-    -------
+    Attributes
+    ----------
     contributions : dict of int to Packet
         What each port answered to its replica.
     order : list of int
@@ -56,8 +56,8 @@ class SwitchEnv:
     dut
         cocotb's handle of block ``switch``.
 
-    Members
-    -------
+    Attributes
+    ----------
     objects : list of ObjectSpec
         Those that :meth:`set_up` made: one of all GPUs, one of all but the last with a preset
         group of two, one whose preset group is empty.

@@ -23,8 +23,8 @@ SHOWN = 8
 class Check:
     """Counts of what was compared.
 
-    Members
-    -------
+    Attributes
+    ----------
     values : int
         16-bit words and answers that were compared.
     mismatches : int

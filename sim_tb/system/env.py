@@ -74,8 +74,8 @@ class System:
     protocol : Protocol
         The batch, with its golden model.
 
-    Members
-    -------
+    Attributes
+    ----------
     check : Check
         What was compared so far.
     """

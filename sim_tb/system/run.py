@@ -63,11 +63,13 @@ def run_system(
         ``shown`` (the first mismatches in words), ``links`` (the limiting link and the flits on
         each), ``counters`` (registers by name), ``seconds``, ``path`` (log and raw result).
 
-    Errors
+    Raises
     ------
-    :class:`~dysharp.hw.errors.UserError` if the trace is for another shape of system;
-    :class:`~dysharp.sim_tb.build.SimulationFailed` if the system stands still or an agent saw a
-    protocol violation. A mismatch is not an exception: it is counted.
+    UserError
+        If the trace is for another shape of system.
+    SimulationFailed
+        If the system stands still or an agent saw a protocol violation. A mismatch is not an
+        exception: it is counted.
     """
     if trace.config.gpus != config.gpus or trace.config.chunk_bytes != config.chunk_bytes:
         raise UserError(

@@ -25,8 +25,8 @@ FLIT_ELEMENTS = FLIT_BYTES // 2
 class StageResult:
     """What came back for the instructions of one stage on one GPU.
 
-    Members
-    -------
+    Attributes
+    ----------
     instructions : sequence of Instruction
     faults : int [instructions], fault of each; -1 while it is not complete
     values : uint16 [instructions, elements of a chunk], what loads returned
