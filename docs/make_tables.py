@@ -78,7 +78,7 @@ def presets() -> str:
         for config in configs
     ]
     head = ("preset", "ports", "GPUs", "sessions a port", "AL-TLB entries / ways", "MultimemQ")
-    return _table((*head, "TS, OR", "memory bits"), rows, right=1)
+    return _table((*head, "TS, OR", "memory bus, bits"), rows, right=1)
 
 
 def config() -> str:

@@ -162,13 +162,7 @@ class IngressEnv:
     def __init__(self, dut: Any):
         self.bench = bench = Bench(dut)
         config = bench.manifest["config"]
-        self.fabric = Fabric(
-            gpus=config["gpus"],
-            links=config["links"],
-            chunk_bytes=config["chunk_bytes"],
-            gpu_address_bit=config["gpu_address_bit"],
-            objects=[None] * config["objects"],
-        )
+        self.fabric = Fabric.of(config)
         self.ports = config["gpus"] * config["links"]
         self.port = 3
         self.requests = FlitSource(bench, "rx_req")

@@ -28,13 +28,7 @@ class RouteEnv:
     def __init__(self, dut: Any):
         self.bench = bench = Bench(dut)
         config = bench.manifest["config"]
-        self.fabric = Fabric(
-            gpus=config["gpus"],
-            links=config["links"],
-            chunk_bytes=config["chunk_bytes"],
-            gpu_address_bit=config["gpu_address_bit"],
-            objects=[None] * config["objects"],
-        )
+        self.fabric = Fabric.of(config)
         self.routed: Any = RoutedFlit(ports=config["gpus"] * config["links"])
         self.gpu = 1
         self._gpu = bench.wire("gpu")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import xor
+from typing import Any
 
 from dysharp.hw.packet import Attr, Cmd, Dtype, Op, Packet, Status
 
@@ -88,6 +89,17 @@ class Fabric:
     chunk_bytes: int = 128
     gpu_address_bit: int = 40
     objects: list[ObjectSpec | None] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Fabric:
+        """The fabric of a manifest's configuration, without objects."""
+        return cls(
+            gpus=config["gpus"],
+            links=config["links"],
+            chunk_bytes=config["chunk_bytes"],
+            gpu_address_bit=config["gpu_address_bit"],
+            objects=[None] * config["objects"],
+        )
 
     def link(self, address: int) -> int:
         """The link of a GPU that a chunk travels on: its number folded by xor."""
