@@ -395,9 +395,9 @@ def gpu_registers(
             *_error_log(GPU_ERRORS),
             *_counters(
                 GPU_ERRORS,
-                links,
+                links + 1,  # each link's parser, and the Hub's answer
                 [
-                    ("dropped", links, 32, "posted and response packets dropped for an error"),
+                    ("dropped", 3, 32, "posted and response packets dropped for an error"),
                     ("rx_req_flits", links, 32, "flits that came in as requests"),
                     ("rx_rsp_flits", links, 32, "flits that came in as responses"),
                     ("tx_req_flits", links, 32, "flits that left as requests"),

@@ -190,7 +190,9 @@ class Gpu(Component):
             m.d.sync += counts[f"{way}_stalls"].eq(sum(one.valid & ~one.ready for one in both))
         done = self.result.valid & self.result.ready & self.result.p.last
         m.d.sync += [
-            counts.dropped.eq(queue.events.unknown + queue.events.malformed),
+            counts.dropped.eq(
+                queue.events.unknown + queue.events.malformed + hub.events.lost_notice
+            ),
             counts.tlb_hits.eq(hub.events.tlb_hits),
             counts.tlb_misses.eq(hub.events.tlb_misses),
             counts.tlb_walks.eq(hub.events.tlb_walks),
@@ -211,12 +213,9 @@ class Gpu(Component):
         ]
         for field, _ in bank.errors.shape():
             found = error.valid & (error.status == Status[field.upper()].value)
-            m.d.sync += [bank.errors[field].eq(found), counts[f"error_{field}"].eq(found)]
-        with m.If(hub.events.malformed != 0):  # what the parsers dropped is in no record
-            m.d.sync += [
-                bank.errors.malformed.eq(1),
-                counts.error_malformed.eq(hub.events.malformed),
-            ]
+            if field == "malformed":  # what the parsers dropped is in no record
+                found = found + hub.events.malformed
+            m.d.sync += [bank.errors[field].eq(found != 0), counts[f"error_{field}"].eq(found)]
 
 
 def gpu_block(config: Config) -> Gpu:
