@@ -219,7 +219,7 @@ class CmdRule:
     answered : a request that gets exactly one answer
     multimem : ``tx`` must be 1 (True), 0 (False), or either (None)
     targets : TX flits follow for a count above 0
-    min_data, max_data : DATA flits allowed
+    data : DATA flits follow, 1 to 16; else there are none
     byte_enable : a BE flit is allowed
     wants_data : address bits 3:0 are the DATA flits wanted - 1
     """
@@ -228,27 +228,34 @@ class CmdRule:
     answered: bool = False
     multimem: bool | None = False
     targets: bool = False
-    min_data: int = 0
-    max_data: int = 0
+    data: bool = False
     byte_enable: bool = False
     wants_data: bool = False
+
+    @property
+    def min_data(self) -> int:
+        """Fewest DATA flits."""
+        return int(self.data)
+
+    @property
+    def max_data(self) -> int:
+        """Most DATA flits."""
+        return MAX_DATA_FLITS if self.data else 0
 
 
 CMD_RULES: dict[Cmd, CmdRule] = {
     Cmd.NOP: CmdRule(),
     Cmd.RD: CmdRule(answered=True, wants_data=True),
-    Cmd.WR: CmdRule(answered=True, min_data=1, max_data=16, byte_enable=True),
-    Cmd.WRP: CmdRule(min_data=1, max_data=16, byte_enable=True),
-    Cmd.RD_RSP: CmdRule(response=True, min_data=1, max_data=16),
+    Cmd.WR: CmdRule(answered=True, data=True, byte_enable=True),
+    Cmd.WRP: CmdRule(data=True, byte_enable=True),
+    Cmd.RD_RSP: CmdRule(response=True, data=True),
     Cmd.WR_ACK: CmdRule(response=True),
-    Cmd.ATOM: CmdRule(answered=True, min_data=1, max_data=16),
-    Cmd.MM_ST: CmdRule(
-        answered=True, multimem=True, targets=True, min_data=1, max_data=16, byte_enable=True
-    ),
-    Cmd.MM_STP: CmdRule(multimem=True, targets=True, min_data=1, max_data=16, byte_enable=True),
+    Cmd.ATOM: CmdRule(answered=True, data=True),
+    Cmd.MM_ST: CmdRule(answered=True, multimem=True, targets=True, data=True, byte_enable=True),
+    Cmd.MM_STP: CmdRule(multimem=True, targets=True, data=True, byte_enable=True),
     Cmd.MM_LDR: CmdRule(answered=True, multimem=True, targets=True, wants_data=True),
-    Cmd.MM_RED: CmdRule(answered=True, multimem=True, targets=True, min_data=1, max_data=16),
-    Cmd.MM_RSP: CmdRule(response=True, multimem=True, min_data=1, max_data=16),
+    Cmd.MM_RED: CmdRule(answered=True, multimem=True, targets=True, data=True),
+    Cmd.MM_RSP: CmdRule(response=True, multimem=True, data=True),
     Cmd.MM_ACK: CmdRule(response=True, multimem=True),
     Cmd.NOTIFY: CmdRule(),
     Cmd.ERR: CmdRule(response=True, multimem=None),

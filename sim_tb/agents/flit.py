@@ -79,10 +79,6 @@ class FlitSource(Source):
             for data in map(list, packets)
         )
 
-    def send_flit(self, data: int, *, last: bool, poison: bool = False) -> None:
-        """Queue one flit just as it is, for packets that are meant to be wrong."""
-        self._put((data, int(last), int(poison)))
-
 
 class FlitSink(Sink):
     """Takes packets from ``<prefix>_t*`` and checks that offers are stable.
