@@ -158,6 +158,18 @@ def _counters(
     return tuple(registers)
 
 
+def _link_events(links: int) -> list[tuple[str, int, int, str]]:
+    """What is counted of a block's links, for :func:`_counters`."""
+    return [
+        ("rx_req_flits", links, 32, "flits that came in as requests"),
+        ("rx_rsp_flits", links, 32, "flits that came in as responses"),
+        ("tx_req_flits", links, 32, "flits that left as requests"),
+        ("tx_rsp_flits", links, 32, "flits that left as responses"),
+        ("rx_stalls", 2 * links, 32, "stream and cycle pairs: a flit waits to come in"),
+        ("tx_stalls", 2 * links, 32, "stream and cycle pairs: a flit waits to leave"),
+    ]
+
+
 _ATTR = Field("attr", 8, 8, "default {acc 1, op 3, dtype 4} of a packet whose attr is 0")
 _SLOTS = Field("slots", 16, SLOT_BITS + 1, "slots in use on every GPU")
 _VALID = Register(
@@ -239,12 +251,7 @@ def switch_registers(
                 [
                     ("dropped", 4 * ports, 32, "posted and response packets dropped for an error"),
                     ("stray", ports, 32, "contributions that no session expected"),
-                    ("rx_req_flits", ports, 32, "flits that came in as requests"),
-                    ("rx_rsp_flits", ports, 32, "flits that came in as responses"),
-                    ("tx_req_flits", ports, 32, "flits that left as requests"),
-                    ("tx_rsp_flits", ports, 32, "flits that left as responses"),
-                    ("rx_stalls", 2 * ports, 32, "stream and cycle pairs: a flit waits to come in"),
-                    ("tx_stalls", 2 * ports, 32, "stream and cycle pairs: a flit waits to leave"),
+                    *_link_events(ports),
                     ("replicas", ports * ports, 32, "requests written to an output's queue"),
                     ("contributions", ports, 32, "responses accumulated"),
                     ("results", ports, 32, "answers sent for a session"),
@@ -398,12 +405,7 @@ def gpu_registers(
                 links + 1,  # each link's parser, and the Hub's answer
                 [
                     ("dropped", 3, 32, "posted and response packets dropped for an error"),
-                    ("rx_req_flits", links, 32, "flits that came in as requests"),
-                    ("rx_rsp_flits", links, 32, "flits that came in as responses"),
-                    ("tx_req_flits", links, 32, "flits that left as requests"),
-                    ("tx_rsp_flits", links, 32, "flits that left as responses"),
-                    ("rx_stalls", 2 * links, 32, "stream and cycle pairs: a flit waits to come in"),
-                    ("tx_stalls", 2 * links, 32, "stream and cycle pairs: a flit waits to leave"),
+                    *_link_events(links),
                     ("tlb_hits", 1, 32, "lookups that the AL-TLB answered"),
                     ("tlb_misses", 1, 32, "lookups that it did not"),
                     ("tlb_walks", 1, 32, "reads of the AL table"),
