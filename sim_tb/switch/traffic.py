@@ -74,9 +74,10 @@ class Traffic:
         if targets is None:
             number = rng.choice((1, 8, rng.randint(1, 8), rng.randint(1, 60)))
             gpus = sorted(entry.members)
-            targets = () if static else tuple(
+            listed = (
                 rng.choice(gpus) << entry.split | rng.randrange(entry.slots) for _ in range(number)
-            )  # fmt: skip
+            )
+            targets = () if static else tuple(listed)
         offset, length = self._place() if flits is None else (0, flits)
         chunk_bytes = self.tb.fabric.chunk_bytes
         while (chunk := rng.randrange(entry.size // chunk_bytes) + entry.base // chunk_bytes) in (

@@ -97,12 +97,15 @@ class TokenTrackerEnv:
         config = bench.manifest["config"]
         self.objects, self.slots = config["objects"], config["gpu"]["slots"]
         self.tile_entries, self.token_entries = (
-            config["gpu"]["ts_entries"], config["gpu"]["or_entries"]
-        )  # fmt: skip
+            config["gpu"]["ts_entries"],
+            config["gpu"]["or_entries"],
+        )
         windows = tracker_windows(
-            objects=self.objects, slots=self.slots, ts_entries=self.tile_entries,
+            objects=self.objects,
+            slots=self.slots,
+            ts_entries=self.tile_entries,
             or_entries=self.token_entries,
-        )  # fmt: skip
+        )
         self.tokens, self.tiles, self.notices, self.shares = (
             WindowDriver(bench, window) for window in windows
         )
