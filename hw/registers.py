@@ -399,6 +399,13 @@ def gpu_registers(
                 "Empties the AL-TLB.",
                 Access.COMMAND,
             ),
+            Register(
+                "tracker",
+                0x1C,
+                (Field("clearing", 0, 1, "its windows must not be written yet"),),
+                "The token tracker clears its tables after reset.",
+                Access.STATUS,
+            ),
             *_error_log(GPU_ERRORS),
             *_counters(
                 GPU_ERRORS,

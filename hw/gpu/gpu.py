@@ -119,6 +119,7 @@ class Gpu(Component):
             hub.flush.object.eq(bank.tlb_flush.object),
             hub.flush.by_object.eq(bank.tlb_flush.by_object),
             hub.flush.whole.eq(bank.tlb_flush.whole),
+            Value.cast(bank.tracker).eq(tracker.clearing),
         ]
         self._observe(m, queue, hub, bank)
         return m

@@ -94,6 +94,8 @@ class TileTable(Component):
     """In(window_port), see :func:`share_window`."""
     lost: Signal
     """Out, pulse."""
+    clearing: Signal
+    """Out, the tables are being cleared after reset; what is written meanwhile is lost."""
 
     def __init__(self, *, entries: int, objects: int, slots: int):
         for noun, value in (("Entries", entries), ("Slots", slots), ("Objects", objects)):
@@ -110,6 +112,7 @@ class TileTable(Component):
                 "tiles": In(self.tile_map.port),
                 "shares": In(self.share_map.port),
                 "lost": Out(1),
+                "clearing": Out(1),
             }
         )
 
@@ -144,6 +147,7 @@ class TileTable(Component):
         held: Any = Signal(_Step)
         stepping, active = Signal(), Signal()
         clearing, cleared = Signal(init=1), Signal(range(max(self.entries, share_ram.depth)))
+        m.d.comb += self.clearing.eq(clearing)
         self._choose(m, step, stepping, clearing)
         m.d.comb += [
             tile_ram.read_en.eq(stepping),

@@ -49,6 +49,8 @@ class TokenTable(Component):
     """In(stream of Notice)."""
     window: Any
     """In(window_port), see :func:`token_window`."""
+    clearing: Signal
+    """Out, the table is being cleared after reset; what is written meanwhile is lost."""
     unmatched: Signal
     """Out, pulse."""
 
@@ -62,6 +64,7 @@ class TokenTable(Component):
                 "i": In(stream.Signature(Notice)),
                 "window": In(self.map.port),
                 "unmatched": Out(1),
+                "clearing": Out(1),
             }
         )
 
@@ -84,6 +87,7 @@ class TokenTable(Component):
         started: Any = Signal(_Entry)
         start, start_index = Signal(), Signal(index_bits)
         clearing, cleared = Signal(init=1), Signal(index_bits)
+        m.d.comb += self.clearing.eq(clearing)
         m.d.sync += start.eq(window.write_en & (window.word == self.map["follow"].word))
         with m.If(window.write_en):
             with m.If(window.word == self.map["token"].word):

@@ -83,6 +83,8 @@ class TokenTracker(Component):
     """In(window_port), see :func:`notice_window`."""
     shares: Any
     """In(window_port), see :func:`share_window`."""
+    clearing: Signal
+    """Out, tables are being cleared after reset; windows must not be written yet."""
     events: data.View
     """Out(TokenTrackerEvents)."""
 
@@ -100,6 +102,7 @@ class TokenTracker(Component):
                 "notify": In(stream.Signature(Notice)),
                 "tx": Out(FlitStream),
                 **{window.name: In(window.port) for window in windows},
+                "clearing": Out(1),
                 "events": Out(TokenTrackerEvents),
             }
         )
@@ -129,6 +132,7 @@ class TokenTracker(Component):
             self.events.touched.eq(self.touch.valid),
             self.events.unmatched.eq(tokens.unmatched),
             self.events.lost.eq(tiles.lost),
+            self.clearing.eq(tiles.clearing | tokens.clearing),
         ]
         self._send(m)
         return m

@@ -40,9 +40,8 @@ class GpuEnv:
     async def start(self) -> None:
         """Reset, and wait until the tracker has cleared its tables."""
         await self.bench.start()
-        gpu = self.config.gpu
-        tables = max(gpu.ts_entries, gpu.or_entries, self.config.objects * gpu.slots)
-        await self.bench.cycles(tables + 8)
+        while await self.counter("tracker"):
+            pass
 
     async def bind(self, ntoken: int) -> int:
         """An object with one expert here, its first address returned."""
@@ -62,6 +61,23 @@ class GpuEnv:
     async def counter(self, name: str) -> int:
         """A register of one word."""
         return await self.registers.read(self.map[name].offset)
+
+
+@cocotb.test()
+async def tracker_tells_when_its_windows_are_open(dut):
+    """What software wrote while the tables were cleared was lost, and nothing told it to wait."""
+    tb = GpuEnv(dut)
+    await tb.bench.start()
+    assert await tb.counter("tracker") == 1
+    while await tb.counter("tracker"):
+        pass
+    window = tb.map.window("tokens")
+    for index in (0, tb.config.gpu.or_entries - 1):
+        for register, values in (("token", {"token": index}), ("follow", {"threshold": 1})):
+            for address, value in window.writes(index, register, **values):
+                await tb.registers.write(address, value)
+        state = await tb.registers.read(window.address(index, "readiness"))
+        assert window["readiness"].unpack(state)["valid"] == 1
 
 
 @cocotb.test()

@@ -44,6 +44,13 @@ class Control:
         self.runtime = Runtime(config, self._recorder)
         self.read: dict[str, dict[str, int]] = {}
 
+    async def trackers_ready(self) -> None:
+        """Wait until every token tracker has cleared its tables; stores would wait for it."""
+        status = self.runtime.registers(0)["tracker"]
+        for bus in self._gpus:
+            while await bus.read(status.offset):
+                pass
+
     async def set_up(self, memories: Sequence[SparseMemory]) -> None:
         """Create the object, add every GPU, bind the memory of each as the model laid it out."""
         layouts, runtime = self._protocol.layouts, self.runtime

@@ -108,11 +108,8 @@ class System:
     async def start(self) -> Control:
         """Reset, set the object up through the runtime, and lay lists and tables in memory."""
         await self.bench.start()
-        # Until the tracker has cleared its tables after reset, a Hub's first store would wait.
-        gpu = self.config.gpu
-        tables = max(gpu.ts_entries, gpu.or_entries, self.config.objects * gpu.slots)
-        await self.bench.cycles(tables + 8)
         control = Control(self.config, self.protocol, self.switch_registers, self.gpu_registers)
+        await control.trackers_ready()
         await control.set_up(self.memories)
         for gpu, memory in enumerate(self.memories):
             region = self.protocol.list_region(gpu)
