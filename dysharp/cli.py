@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -79,7 +81,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         print(f"dysharp {args.verb}: interrupted", file=sys.stderr)
+        # Half-built hardware would warn of itself on the way out.
+        warnings.simplefilter("ignore")
+        if threading.active_count() > 1:
+            # A thread at work, such as the demo's area, would be waited for.
+            os._exit(130)
         return 130
+    except OSError as error:
+        # A full disk, a folder that cannot be written: whatever a verb has not put better.
+        if error.strerror is None:
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"dysharp {args.verb}: error: {place}{error.strerror}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

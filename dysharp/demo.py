@@ -73,12 +73,16 @@ def run_demo(
     from dysharp.sim_tb.system import run_system
     from dysharp.synth.area import report as area_report
 
-    with ThreadPoolExecutor(max_workers=1) as beside:
+    beside = ThreadPoolExecutor(max_workers=1)
+    try:
         measured = beside.submit(area_report, config, AREA_OF, out_dir=out_dir / "area")
         with _step("simulating Dispatch and Combine"):
             result = run_system(config, trace, seed=seed, waves=waves, out_dir=out_dir)
         with _step("measuring the area"):
             area = measured.result().summary()
+    finally:
+        # Who presses Ctrl-C does not wait for the other half.
+        beside.shutdown(wait=False, cancel_futures=True)
     traffic = trace.traffic()
     report = {
         "preset": config.name,

@@ -169,7 +169,7 @@ def draw(report: Mapping[str, Any], path: Path, *, title: str) -> None:
     middle.set_title("use of the busiest link")
     ranked = sorted(blocks.items(), key=lambda item: item[1]["ge"])[-10:]
     bars = right.barh([name for name, _ in ranked], [block["ge"] / 1e3 for _, block in ranked])
-    right.bar_label(bars, fmt="{:,.0f}")
+    right.bar_label(bars, fmt="{:,.0f}", padding=3)
     right.set_title("area, thousand gate equivalents")
     for axes in (left, middle, right):
         axes.spines[["top", "right"]].set_visible(False)

@@ -36,6 +36,8 @@ def read_placement(path: Path) -> NDArray[np.integer]:
         table: Any = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise UserError(f"{path}: Placement file must exist") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: Placement file must be a file, not a folder") from None
     except (OSError, ValueError, EOFError) as error:
         reason = "pickled objects are refused" if "pickle" in str(error) else str(error)
         raise UserError(f"{path}: Placement file must be a readable .npy: {reason}") from None

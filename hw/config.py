@@ -75,6 +75,10 @@ def _scalar(path: str, node: yaml.Node, source: str, line: int | None) -> _Raw:
     kind = _FIELDS[path]
     try:
         value = yaml.SafeLoader("").construct_document(node)  # pyright: ignore[reportUnknownMemberType]
+    except yaml.constructor.ConstructorError:
+        raise ConfigError(
+            path, None, f"Value must be plain, not tagged {node.tag!r}", source=source, line=line
+        ) from None
     except (yaml.YAMLError, ValueError):
         value = getattr(node, "value", None)
     if type(value) is not kind:
@@ -101,7 +105,12 @@ def _read_mapping(
             line=node.start_mark.line + 1,
         )
     for key, value in node.value:
-        path, line = prefix + str(key.value), key.start_mark.line + 1
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise ConfigError(
+                prefix.rstrip("."), None, "Field must be a plain name", source=source, line=line
+            )
+        path = prefix + key.value
         if path in lines:
             raise ConfigError(
                 path,

@@ -9,6 +9,7 @@ Modules that occur many times are elaborated and written once (:mod:`dysharp.hw.
 import functools
 import importlib
 import json
+import os
 import platform
 import re
 import subprocess
@@ -20,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 from amaranth import Module, Signal
 from amaranth.hdl import Elaboratable, Value
 from amaranth.lib import data, stream, wiring
@@ -94,7 +96,7 @@ def build_block(block: str, config: Config) -> wiring.Component:
         If there is no such block.
     """
     if block not in BLOCKS:
-        raise UserError(f"block: must be one of {', '.join(BLOCKS)}, not {block!r}")
+        raise UserError(f"block: Block must be one of {', '.join(BLOCKS)}, not {block!r}")
     module, function = BLOCKS[block]
     return getattr(importlib.import_module(module), function)(config)
 
@@ -365,6 +367,28 @@ def _write_verilog(rtlil_path: Path) -> Path:
     return verilog
 
 
+@functools.cache
+def _yosys_environment() -> dict[str, str] | None:
+    """The environment of Yosys, None for our own.
+
+    Yosys compiles itself on its first run and keeps the result; where the user's cache cannot be
+    written it would fail, so it goes into the environment of Python.
+    """
+    if "YOWASP_CACHE_DIR" in os.environ:
+        return None
+    usual = platformdirs.user_cache_path("YoWASP", appauthor=False)
+    for folder in (usual, Path(sys.prefix) / "var" / "cache" / "YoWASP"):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return {**os.environ, "YOWASP_CACHE_DIR": str(folder)}
+    raise UserError(
+        f"{usual}: Yosys's cache cannot be written; set YOWASP_CACHE_DIR to a folder that can"
+    )
+
+
 def run_yosys(script: str, *, folder: Path) -> str:
     """Run a script in the PyPI Yosys and return what it printed.
 
@@ -381,7 +405,10 @@ def run_yosys(script: str, *, folder: Path) -> str:
         "-p",
         script.replace("\n", "; "),
     ]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder, env=_yosys_environment(), capture_output=True, text=True
+    )
     if done.returncode:
-        raise UserError(f"Yosys failed in {folder}: {(done.stderr or done.stdout).strip()[-2000:]}")
+        said = " ".join((done.stderr or done.stdout).split())[-2000:]
+        raise UserError(f"Yosys failed in {folder}: {said}")
     return done.stdout

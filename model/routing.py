@@ -271,6 +271,8 @@ def load_routing(path: str | Path, *, experts: int, gpus: int) -> Routing:
         index = arrays["topk_idx"]
         if index.ndim != 2:
             raise UserError(f"topk_idx must be [tokens, K], not of shape {list(index.shape)}")
+        if not np.issubdtype(index.dtype, np.integer):
+            raise UserError(f"topk_idx must be of an integer type, not {index.dtype}")
         tokens = arrays.get("tokens_per_gpu")
         if tokens is None:
             tokens = split_evenly(len(index), gpus)
@@ -282,6 +284,8 @@ def load_routing(path: str | Path, *, experts: int, gpus: int) -> Routing:
         weights = arrays.get("topk_weights")
         if weights is None:
             weights = np.full(index.shape, 1 / max(1, index.shape[1]), np.float32)
+        elif not np.issubdtype(weights.dtype, np.floating):
+            raise UserError(f"topk_weights must be floats, not {weights.dtype}")
         if not np.isfinite(weights[index >= 0] if weights.shape == index.shape else 0).all():
             raise UserError("topk_weights must be finite where topk_idx names an expert")
         return Routing(index, weights, tuple(int(n) for n in tokens), experts)
@@ -298,6 +302,8 @@ def _read_arrays(path: Path) -> dict[str, NDArray]:
             arrays = {name: loaded[name] for name in loaded.files}
     except FileNotFoundError:
         raise UserError("Routing file must exist") from None
+    except IsADirectoryError:
+        raise UserError("Routing file must be a file, not a folder") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = "pickled objects are refused" if "pickle" in str(error) else str(error)
         raise UserError(f"Routing file must be a readable .npy or .npz: {reason}") from None

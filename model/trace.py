@@ -46,6 +46,8 @@ DEFAULT_STAGE_FLITS = 55_000
 """Flits of a stage on a link if no number of tokens is asked for: enough to measure its use."""
 
 ARRAYS = ("topk_idx", "topk_weights", "tokens_per_gpu", "placement", "payload")
+MAX_ELEMENTS = 1 << 31
+"""Elements of a batch: 4 GiB of payload. Far more than this ends in a lack of memory."""
 ACCUMULATION = {
     "arrival": Accumulation.GPU_LIST_THEN_ARRIVAL,
     "rank": Accumulation.GPU_LIST_THEN_PORT_RANK,
@@ -193,8 +195,8 @@ def make_trace(
     ----------
     config, model : hardware, and model or its name
     tokens : tokens of each GPU, one number for all or one each; :func:`default_tokens` if None.
-        With a routing file the first so many of each GPU's rows are taken, and the trace's source
-        says so if there are more
+        With a routing file the first so many of each GPU's rows are taken (all if None), and the
+        trace's source says so if there are more
     seed : decides everything that is drawn
     routing : a generator's name (see :func:`~dysharp.model.routing.generate`), or the path of a
         ``.npy`` or ``.npz`` file of DeepEP ``topk_idx``; ``auto`` if None
@@ -226,15 +228,17 @@ def make_trace(
             f"{placement.slots} ({model.experts} experts of {model.name} on "
             f"{config.gpus} GPUs)"
         )
-    per_gpu = _per_gpu(default_tokens(config, model) if tokens is None else tokens, config.gpus)
     if isinstance(routing, Path) or (routing or "").endswith((".npy", ".npz")):
         whole = load_routing(str(routing), experts=model.experts, gpus=config.gpus)
+        per_gpu = whole.tokens if tokens is None else _per_gpu(tokens, config.gpus)
         batch = _head(whole, per_gpu)
         source = Path(str(routing)).name
         if batch.tokens != whole.tokens:
             source += f", the first {max(per_gpu)} tokens of each GPU"
     else:
         source = routing or "auto"
+        per_gpu = _per_gpu(default_tokens(config, model) if tokens is None else tokens, config.gpus)
+        _check_size(sum(per_gpu), model)
         batch = generate(source, model=model, tokens=per_gpu, seed=seed, **options)
     rng = np.random.default_rng([seed, 1])
     if weights == "telling":
@@ -295,8 +299,13 @@ def _read_trace(path: str | Path) -> Trace:
         raise UserError("Trace must exist") from None
     except KeyError:
         raise UserError("Trace must have a header") from None
-    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise UserError(f"Trace must be a readable .npz with a JSON header: {error}") from None
+    except IsADirectoryError:
+        raise UserError("Trace must be a file, not a folder") from None
+    except (TypeError, AttributeError):
+        raise UserError("Trace must be a readable .npz, not a single array") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = "pickled objects are refused" if "pickle" in str(error) else str(error)
+        raise UserError(f"Trace must be a readable .npz with a JSON header: {reason}") from None
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         found = header.get("schema") if isinstance(header, dict) else None
         raise UserError(f"Trace schema must be {SCHEMA}, not {found!r}; make the trace again")
@@ -345,6 +354,14 @@ def _per_gpu(tokens: int | Sequence[int], gpus: int) -> tuple[int, ...]:
     if len(table) != gpus or min(table) < 0:
         raise UserError(f"Tokens must be 0 or more for each of {gpus} GPUs, not {tokens}")
     return table
+
+
+def _check_size(rows: int, model: Model) -> None:
+    if rows * model.hidden > MAX_ELEMENTS:
+        raise UserError(
+            f"Tokens must be at most {MAX_ELEMENTS // model.hidden} of {model.name} on all GPUs "
+            f"together, not {rows}"
+        )
 
 
 def _head(batch: Routing, tokens: tuple[int, ...]) -> Routing:

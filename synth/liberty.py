@@ -1,7 +1,9 @@
 """Reads what area needs from a Liberty library: cells, their areas, and which one is a NAND2."""
 
 import gzip
+import math
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -15,7 +17,7 @@ OWN_LIBRARY = Path(__file__).resolve().parent / "cells.lib"
 """The project's own cells, in which a NAND2 is 1."""
 
 _CELL = re.compile(r'"[^"]*"|[{}]|\bcell\s*\(\s*"?([^\s")]+)"?\s*\)\s*\{')
-_AREA = re.compile(r'\barea\s*:\s*"?([0-9.eE+-]+)')
+_AREA = re.compile(r'\barea\s*:\s*"?([^\s";}]+)')
 _FUNCTION = re.compile(r'\bfunction\s*:\s*"([^"]*)"')
 _STATEFUL = re.compile(r"\b(?:ff|latch|ff_bank|latch_bank|statetable|memory)\s*\(")
 _NAND2 = (True, True, True, False)
@@ -70,9 +72,13 @@ def read_library(path: Path | str | None = None) -> Library:
     try:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", "replace")
-    except (OSError, EOFError, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}: library cannot be read: {error}") from None
-    cells = {name: _read_cell(name, body) for name, body in _cells(_without_comments(text))}
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{path}: library cannot be read: {reason}") from None
+    try:
+        cells = {name: _read_cell(name, body) for name, body in _cells(_without_comments(text))}
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     if not cells:
         raise UserError(f"{path}: library must be a Liberty file with cells, and has none")
     gates = [cell for cell in cells.values() if cell.is_nand2 and cell.area > 0]
@@ -103,23 +109,34 @@ def _cells(text: str):
 
 
 def _read_cell(name: str, body: str) -> Cell:
-    area = _AREA.search(body)
+    written = _AREA.search(body)
+    try:
+        area = float(written[1]) if written else 0.0
+    except ValueError:
+        area = math.nan
+    if not 0 <= area < math.inf:
+        raise UserError(
+            f"cell {name}: area must be a number of at least 0, not {written and written[1]}"
+        )
     functions = _FUNCTION.findall(body)
     is_nand2 = (
         len(functions) == 1
         and _STATEFUL.search(body) is None
         and _truth_table(functions[0]) == _NAND2
     )
-    return Cell(name, float(area[1]) if area else 0.0, is_nand2)
+    return Cell(name, area, is_nand2)
 
 
 def _truth_table(function: str) -> tuple[bool, ...] | None:
-    """Values of a function of two inputs, both 0 first; None if it has another number."""
+    """Values of a function of two inputs, both 0 first; None for another number or a fragment."""
     names = sorted(set(re.findall(r"[A-Za-z_]\w*", function)))
     if len(names) != 2:
         return None
     rows = product((False, True), repeat=2)
-    return tuple(_Function(function, dict(zip(names, row, strict=True))).value for row in rows)
+    try:
+        return tuple(_Function(function, dict(zip(names, row, strict=True))).value for row in rows)
+    except IndexError:
+        return None
 
 
 class _Function:

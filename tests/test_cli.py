@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import errno
 import shlex
 import subprocess
 import sys
@@ -79,6 +81,10 @@ def test_a_mistake_is_one_plain_line(
         ("--routing {dir}/pickle.npy", "pickled objects are refused"),
         ("--routing {dir}/flat.npy", "topk_idx must be [tokens, K], not of shape [3]"),
         ("--routing {dir}/float.npy", "topk_idx must be of an integer type, not float64"),
+        ("--routing {dir}/words.npy", "topk_idx must be of an integer type, not <U1"),
+        ("--routing {dir}/folder.npy", "folder.npy: Routing file must be a file, not a folder"),
+        ("--tokens 1000000000000", "Tokens must be at most "),
+        ("--placement {dir}/folder.npy", "Placement file must be a file, not a folder"),
         ("--routing {dir}/high.npy", "topk_idx[1,0] must be -1 or 0 to 255, not 256"),
         ("--placement {dir}/absent.npy", "absent.npy: Placement file must exist"),
         ("--placement {dir}/pickle.npy", "pickled objects are refused"),
@@ -93,6 +99,8 @@ def test_a_bad_workload_is_one_plain_line(
     np.save(tmp_path / "pickle.npy", np.array([{}], dtype=object))
     np.save(tmp_path / "flat.npy", np.array([1, 2, 3]))
     np.save(tmp_path / "float.npy", np.zeros((2, 8)))
+    np.save(tmp_path / "words.npy", np.array([["a"]]))
+    (tmp_path / "folder.npy").mkdir()
     np.save(tmp_path / "high.npy", np.array([[0, 1], [256, -1]], np.int16))
     argv = ["trace", "--out", str(tmp_path), *line.format(dir=tmp_path).split()]
     assert text in said(argv, capsys)
@@ -108,6 +116,63 @@ def test_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # 64 chunks of a token, three tokens that go anywhere, a store and a load each.
     assert first.startswith("4 tokens, 384 packets, ")
     assert read_trace(path).config.name == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("", "Trace must be a file, not a folder"),
+        ("array.npy", "Trace must be a readable .npz, not a single array"),
+        ("pickle.npy", "pickled objects are refused"),
+    ],
+)
+def test_a_bad_trace_is_one_plain_line(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    np.save(tmp_path / "pickle.npy", np.array([{}], dtype=object))
+    argv = ["sim", "--trace", str(tmp_path / name), "--out", str(tmp_path / "out")]
+    assert text in said(argv, capsys)
+
+
+def test_a_routing_file_is_taken_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the first rows once were, as many as a run without a file has."""
+    np.save(tmp_path / "long.npy", np.zeros((400, 1), np.int64))
+    argv = ["trace", "--preset", "tiny", "--model", "qwen3-30b-a3b", "--out", str(tmp_path)]
+    argv += ["--routing", str(tmp_path / "long.npy")]
+    assert main(argv) == 0
+    assert capsys.readouterr().out.startswith("400 tokens, ")
+    assert main([*argv, "--tokens", "5"]) == 0
+    assert capsys.readouterr().out.startswith("20 tokens, ")
+
+
+class _Verb:
+    """A verb that fails as it is told."""
+
+    HELP, EXAMPLES, __doc__ = "", (), ""
+
+    def __init__(self, error: BaseException):
+        self.error = error
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        raise self.error
+
+
+def test_a_full_disk_is_one_plain_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = OSError(errno.ENOSPC, "No space left on device", "out/report.md")
+    monkeypatch.setitem(VERBS, "gen", _Verb(error))
+    assert "out/report.md: No space left on device" in said(["gen"], capsys)
+
+
+def test_an_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(VERBS, "gen", _Verb(KeyboardInterrupt()))
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+    assert main(["gen"]) == 130
+    assert capsys.readouterr().err == "dysharp gen: interrupted\n"
 
 
 @pytest.mark.parametrize("entry", [["-m", "dysharp"], ["-m", "dysharp.cli"]])

@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--block",
         default="system",
         metavar="NAME",
-        help="the testbench to run (default: %(default)s, which takes a batch)",
+        help=f"the testbench to run: {', '.join(['system', *_testbenches()])} (default: "
+        "%(default)s, which alone takes a batch, --latency and --out)",
     )
     parser.add_argument(
         "--trace",

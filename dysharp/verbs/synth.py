@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from dysharp.hw.generate import BLOCKS
 from dysharp.verbs.common import add_config_arguments, output_folder, read_config
 
 __all__ = ["EXAMPLES", "HELP", "add_arguments", "run"]
@@ -20,7 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     add_config_arguments(parser, out="build/synth/PRESET", seed=False)
     parser.add_argument(
-        "--block", default="switch", metavar="NAME", help="which block (default: %(default)s)"
+        "--block",
+        default="switch",
+        metavar="NAME",
+        help=f"which block: {', '.join(BLOCKS)} (default: %(default)s)",
     )
     parser.add_argument(
         "--liberty",

@@ -74,7 +74,8 @@ def run_system(
     if trace.config.gpus != config.gpus or trace.config.chunk_bytes != config.chunk_bytes:
         raise UserError(
             f"Trace must be for {config.gpus} GPUs and {config.chunk_bytes}-byte chunks, not "
-            f"{trace.config.gpus} and {trace.config.chunk_bytes}; make it for this preset"
+            f"{trace.config.gpus} and {trace.config.chunk_bytes} "
+            f"(it was made for {trace.config.name}: give its --preset, or make it anew)"
         )
     trace = dataclasses.replace(trace, config=config)
     seed = default_seed() if seed is None else seed

@@ -164,3 +164,18 @@ def test_constructors_check() -> None:
         Config(name="x", gpus=2, switch=None, gpu=config.gpu)  # pyright: ignore[reportArgumentType]
     assert replace(config.gpu, tlb_entries=48, tlb_ways=12).tlb_sets == 4
     assert isinstance(config.gpu, GpuConfig)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("? [1, 2]\n: 3\n", "mine.yaml:1: Field must be a plain name"),
+        ("name: !!python/object:os.system x\n", "mine.yaml:1: name: Value must be plain"),
+    ],
+)
+def test_yaml_that_is_more_than_plain(tmp_path, text, told):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert told in str(caught.value)

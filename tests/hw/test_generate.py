@@ -2,6 +2,8 @@
 
 import json
 import re
+import sys
+from pathlib import Path
 
 import pytest
 from amaranth import Module
@@ -107,7 +109,21 @@ def test_modules_of_one_name_must_have_the_same_ports():
 
 
 def test_unknown_blocks_and_formats_are_plain_errors(tmp_path):
-    with pytest.raises(UserError, match="block: must be one of"):
+    with pytest.raises(UserError, match="block: Block must be one of"):
         generate.generate(load_preset("tiny"), "swich", tmp_path)
     with pytest.raises(UserError, match="formats: must be of verilog, rtlil, not 'vhdl'"):
         generate.generate(load_preset("tiny"), "switch", tmp_path, formats=("vhdl",))
+
+
+def test_yosys_with_a_home_that_cannot_be_written(monkeypatch, tmp_path):
+    """Its own cache is then in the environment of Python."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.delenv("YOWASP_CACHE_DIR", raising=False)
+    monkeypatch.setattr(generate.platformdirs, "user_cache_path", lambda *a, **k: tmp_path / "file")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    environment = generate._yosys_environment.__wrapped__()
+    assert environment
+    assert Path(environment["YOWASP_CACHE_DIR"]).is_relative_to(tmp_path / "venv")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="set YOWASP_CACHE_DIR"):
+        generate._yosys_environment.__wrapped__()

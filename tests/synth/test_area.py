@@ -174,7 +174,7 @@ def test_a_memory_that_is_not_a_ram_is_refused(tmp_path):
 
 
 def test_unknown_block(tmp_path):
-    with pytest.raises(UserError, match="block: must be one of"):
+    with pytest.raises(UserError, match="block: Block must be one of"):
         report(TINY, "nothing", out_dir=tmp_path)
 
 

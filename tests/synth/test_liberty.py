@@ -85,3 +85,25 @@ def test_files_that_are_no_library(tmp_path):
     (tmp_path / "torn.lib.gz").write_bytes(b"\x1f\x8b not packed")
     with pytest.raises(UserError, match="cannot be read"):
         read_library(tmp_path / "torn.lib.gz")
+
+
+@pytest.mark.parametrize("function", ["(A*B", "A*B*", "!", "A^", "!(A*B"])
+def test_a_function_cut_short_is_no_nand2(tmp_path, function):
+    path = library(tmp_path, ("ND", 2, "!(A*B)"), ("CUT", 1, function))
+    assert read_library(path).nand2.name == "ND"
+
+
+@pytest.mark.parametrize("area", ["1.2.3", "big", "-1", "nan", "inf"])
+def test_an_area_that_is_no_number(tmp_path, area):
+    path = library(tmp_path, ("ND", area, "!(A*B)"))
+    with pytest.raises(UserError, match=r"some.lib: cell ND: area must be a number of at least 0"):
+        read_library(path)
+
+
+def test_a_packed_library_that_is_damaged(tmp_path):
+    packed = bytearray(gzip.compress(b"library (x) {}" * 99))
+    packed[12:40] = bytes(28)
+    path = tmp_path / "some.lib.gz"
+    path.write_bytes(packed)
+    with pytest.raises(UserError, match="library cannot be read"):
+        read_library(path)
