@@ -57,7 +57,11 @@ def results() -> str:
             )
         )
     head = ("run", "tokens", "values checked", "mismatches")
-    head += ("link use, Dispatch / Combine", "flits saved on DeepEP", "area, kGE")
+    head += (
+        "link use, Dispatch / Combine",
+        "flits saved on DeepEP",
+        "area of switch and GPUs, kGE",
+    )
     return _table(head, rows, right=1) if rows else "No run is recorded yet."
 
 

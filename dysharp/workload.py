@@ -13,13 +13,13 @@ from dysharp.hw.errors import UserError
 from dysharp.model.models import Model, get_model
 from dysharp.model.trace import Trace, make_trace
 
-__all__ = ["default_tokens", "make_workload", "read_placement"]
+__all__ = ["short_run_tokens", "make_workload", "read_placement"]
 
 DEFAULT_ELEMENTS = 4 * 7168
 """Elements of a GPU's batch when no number of tokens is given: four tokens of DeepSeek-V3."""
 
 
-def default_tokens(model: Model) -> int:
+def short_run_tokens(model: Model) -> int:
     """Tokens of each GPU that make a short but telling run, whatever the hidden size."""
     return max(1, round(DEFAULT_ELEMENTS / model.hidden))
 
@@ -63,7 +63,7 @@ def make_workload(
     model : str
         A model's name.
     tokens : int or None
-        Tokens of each GPU; None for all of a routing file, else for :func:`default_tokens`.
+        Tokens of each GPU; None for all of a routing file, else for :func:`short_run_tokens`.
     routing : str
         The name of a generator, or a file of DeepEP's ``topk_idx``.
     placement : Path or None
@@ -77,7 +77,7 @@ def make_workload(
     """
     known = get_model(model)
     if tokens is None and not routing.endswith((".npy", ".npz")):
-        tokens = default_tokens(known)
+        tokens = short_run_tokens(known)
     return make_trace(
         config,
         known,
