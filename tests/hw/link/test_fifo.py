@@ -10,11 +10,12 @@ from dysharp.hw.link.fifo import Fifo, Skid
 from dysharp.hw.memory import MEMORY_STYLES, Ram, memory_style
 
 
-def queues():
-    yield pytest.param(lambda: Fifo(shape=16, depth=2), id="fifo2")
-    yield pytest.param(lambda: Fifo(shape=16, depth=5), id="fifo5")
-    yield pytest.param(lambda: Fifo(shape=16, depth=8), id="fifo8")
-    yield pytest.param(lambda: Skid(shape=16), id="skid")
+QUEUES = [
+    pytest.param(lambda: Fifo(shape=16, depth=2), id="fifo2"),
+    pytest.param(lambda: Fifo(shape=16, depth=5), id="fifo5"),
+    pytest.param(lambda: Fifo(shape=16, depth=8), id="fifo8"),
+    pytest.param(lambda: Skid(shape=16), id="skid"),
+]
 
 
 def run(component, bench, style="inferred"):
@@ -25,7 +26,7 @@ def run(component, bench, style="inferred"):
     sim.run()
 
 
-@pytest.mark.parametrize("queue", queues())
+@pytest.mark.parametrize("queue", QUEUES)
 @pytest.mark.parametrize("style", ["inferred", "flipflops"])
 def test_order_is_kept_under_random_stalls(queue, style):
     dut = queue()
@@ -49,7 +50,7 @@ def test_order_is_kept_under_random_stalls(queue, style):
     assert received == sent[: len(received)]
 
 
-@pytest.mark.parametrize("queue", queues())
+@pytest.mark.parametrize("queue", QUEUES)
 def test_one_word_a_cycle_after_one_cycle(queue):
     dut = queue()
     received = []
@@ -68,7 +69,7 @@ def test_one_word_a_cycle_after_one_cycle(queue):
     assert received == [(cycle, cycle - 1) for cycle in range(1, 100)]
 
 
-@pytest.mark.parametrize("queue", queues())
+@pytest.mark.parametrize("queue", QUEUES)
 def test_input_ready_does_not_follow_output_ready(queue):
     """Full, then o.ready rises: i.ready must wait for the clock."""
     dut = queue()
