@@ -9,7 +9,6 @@ from dysharp.hw.link.arbiter import RoundRobin
 from dysharp.hw.link.fifo import Fifo, Skid
 from dysharp.hw.memory import MEMORY_STYLES, Ram, memory_style
 
-
 QUEUES = [
     pytest.param(lambda: Fifo(shape=16, depth=2), id="fifo2"),
     pytest.param(lambda: Fifo(shape=16, depth=5), id="fifo5"),
