@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from dysharp.hw.config import Config, load, preset_names
 from dysharp.hw.errors import UserError
+from dysharp.hw.generate import BLOCKS
 
 if TYPE_CHECKING:
     from dysharp.model.trace import Trace
 
 __all__ = [
     "Verb",
+    "add_block_argument",
     "add_config_arguments",
     "add_workload_arguments",
     "natural",
@@ -94,6 +96,16 @@ def add_config_arguments(
         default=None,
         metavar="FOLDER",
         help=f"where to write (default: {out})",
+    )
+
+
+def add_block_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names one block of the hardware."""
+    parser.add_argument(
+        "--block",
+        default="switch",
+        metavar="NAME",
+        help=f"which block: {', '.join(BLOCKS)} (default: %(default)s)",
     )
 
 

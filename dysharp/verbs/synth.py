@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dysharp.hw.generate import BLOCKS
-from dysharp.verbs.common import add_config_arguments, output_folder, read_config
+from dysharp.verbs.common import (
+    add_block_argument,
+    add_config_arguments,
+    output_folder,
+    read_config,
+)
 
 __all__ = ["EXAMPLES", "HELP", "add_arguments", "run"]
 
@@ -20,12 +24,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     add_config_arguments(parser, out="build/synth/PRESET", seed=False)
-    parser.add_argument(
-        "--block",
-        default="switch",
-        metavar="NAME",
-        help=f"which block: {', '.join(BLOCKS)} (default: %(default)s)",
-    )
+    add_block_argument(parser)
     parser.add_argument(
         "--liberty",
         type=Path,
