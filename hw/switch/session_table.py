@@ -119,6 +119,8 @@ class SessionTable(Component):
     """In(Claim), the contribution whose session was found last; held for ``commit``."""
     verdict: Any
     """Out(Verdict)."""
+    expected: Signal
+    """Out, with ``verdict``: a bit for each port from which the session expects an answer."""
     commit: Signal
     """In, the claim counts; never without ``verdict.accept``."""
     commit_count: Signal
@@ -158,6 +160,7 @@ class SessionTable(Component):
                 "find_en": In(1),
                 "claim": In(Claim),
                 "verdict": Out(Verdict),
+                "expected": Out(ports),
                 "commit": In(1),
                 "commit_count": In(range(MAX_TARGETS + 1)),
                 "commit_status": In(Status),
@@ -261,6 +264,7 @@ class SessionTable(Component):
             self.verdict.accept.eq(stray == Stray.NONE),
             self.verdict.fresh.eq(is_fresh),
             self.verdict.attr.eq(expected.attr),
+            self.expected.eq(expected.ports),
         ]
 
         merged: Any = Signal(progress)
