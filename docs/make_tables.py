@@ -93,9 +93,14 @@ def config() -> str:
             rule = field.metadata
             if "noun" in rule:
                 given = field.default is dataclasses.MISSING
-                default = "must be given" if given else f"`{field.default}`"
+                shown = _yaml_word(field.default)
+                default = "must be given" if given else f"`{shown}`"
                 rows.append((f"`{prefix}{field.name}`", rule["doc"], rule_text(rule), default))
     return _table(("field", "meaning", "rule", "if left out"), rows)
+
+
+def _yaml_word(value: object) -> object:
+    return ("off", "on")[value] if isinstance(value, bool) else value
 
 
 def layout(name: str) -> str:

@@ -71,7 +71,7 @@ def _unknown(path: str, source: str, line: int | None, value: object = None) -> 
 
 
 def _scalar(path: str, node: yaml.Node, source: str, line: int | None) -> _Raw:
-    """Turn a YAML node into the int or the str that the field wants."""
+    """Turn a YAML node into the int, the str or the bool that the field wants."""
     kind = _FIELDS[path]
     try:
         value = yaml.SafeLoader("").construct_document(node)  # pyright: ignore[reportUnknownMemberType]
@@ -82,7 +82,7 @@ def _scalar(path: str, node: yaml.Node, source: str, line: int | None) -> _Raw:
     except (yaml.YAMLError, ValueError):
         value = getattr(node, "value", None)
     if type(value) is not kind:
-        wanted = {int: "an integer", str: "a word"}[kind]
+        wanted = {int: "an integer", str: "a word", bool: "on or off"}[kind]
         raise ConfigError(
             path,
             value,
@@ -250,7 +250,7 @@ def load(path_or_preset: str | Path, overrides: Iterable[str] = ()) -> Config:
     return _build(found, source, lines)
 
 
-def load_preset(name: str, **changes: int | str) -> Config:
+def load_preset(name: str, **changes: int | str | bool) -> Config:
     """Read a preset and change some fields, each by its own last name.
 
     ``load_preset("nvl8", sessions=16)`` is ``load("nvl8", ["switch.sessions=16"])``.

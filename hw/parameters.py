@@ -6,14 +6,18 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from dysharp.hw.alu.reductions import DEFAULT_DEPTH, MAX_DEPTH, Arithmetic, parse_dtypes
 from dysharp.hw.errors import ConfigError
 from dysharp.hw.packet import CHUNK_BYTES, FLIT_BYTES, MAX_FLITS
 from dysharp.hw.rules import check_fields, is_power_of_two, ruled_field
 
-__all__ = ["MIN_QUEUE_DEPTH", "Config", "GpuConfig", "SwitchConfig"]
+__all__ = ["MIN_QUEUE_DEPTH", "ORDERS", "Config", "GpuConfig", "SwitchConfig"]
 
 MIN_QUEUE_DEPTH = MAX_FLITS + 1
 """The longest packet, and the one flit that may be on its way while room is judged."""
+
+ORDERS = ("arrival", "rank", "exact")
+"""The orders in which a switch accumulates."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class SwitchConfig:
     order: str = ruled_field(
         "Order",
         "the order in which contributions are accumulated",
-        choices=("arrival", "rank", "exact"),
+        choices=ORDERS,
         default="arrival",
     )
 
@@ -123,7 +127,8 @@ class Config:
     Raises
     ------
     ConfigError
-        For a field that breaks its rule, more than 72 ports, or expert ids beyond 16 bits.
+        For a field that breaks its rule, a type that there is not, more than 72 ports, or expert
+        ids beyond 16 bits.
 
     Source
     ------
@@ -149,6 +154,25 @@ class Config:
         high=41,
         default=40,
     )
+    dtypes: str = ruled_field(
+        "Types",
+        "types that the switch and the GPUs reduce",
+        words="all, all+f64, or a list such as bf16,f32",
+        default="all",
+    )
+    ftz: bool = ruled_field(
+        "FTZ",
+        "whether f32 additions take and give zero for subnormals, as red and atom do",
+        choices=(False, True),
+        default=False,
+    )
+    alu_depth: int = ruled_field(
+        "ALU depth",
+        "pipeline stages of an addition",
+        low=1,
+        high=MAX_DEPTH,
+        default=DEFAULT_DEPTH,
+    )
     memory: str = ruled_field(
         "Memory",
         "what a memory becomes in the generated RTL",
@@ -168,6 +192,11 @@ class Config:
         """DATA flits of a whole chunk."""
         return self.chunk_bytes // FLIT_BYTES
 
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """What every reduction of this build computes."""
+        return Arithmetic(dtypes=parse_dtypes(self.dtypes), ftz=self.ftz, depth=self.alu_depth)
+
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values, for JSON; nested as in the YAML."""
         return dataclasses.asdict(self)
@@ -181,6 +210,7 @@ class Config:
             if not isinstance(value := getattr(self, field), kind):
                 raise ConfigError(field, value, f"{field} must be a {kind.__name__}, not {value!r}")
         check_fields(self, "")
+        parse_dtypes(self.dtypes)
         if not 2 <= self.ports <= 72:
             raise ConfigError(
                 "links",

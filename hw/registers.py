@@ -11,6 +11,7 @@ from amaranth.hdl import Shape
 from amaranth.lib import data, enum
 from amaranth.utils import bits_for
 
+from dysharp.hw.alu.reductions import Arithmetic
 from dysharp.hw.axi import ADDR_BITS
 from dysharp.hw.config import Config
 from dysharp.hw.gpu.hub_records import (
@@ -23,6 +24,7 @@ from dysharp.hw.gpu.hub_records import (
 )
 from dysharp.hw.gpu.tracker_windows import tracker_windows
 from dysharp.hw.packet import Cmd, Header, Status, Tag
+from dysharp.hw.parameters import ORDERS
 from dysharp.hw.register_map import Access, Field, Register, RegisterMap, Window
 
 __all__ = [
@@ -103,6 +105,20 @@ def _identity(block: Block) -> Register:
             (Field("design", 0, 16, f"{DESIGN:#06x}"), DESIGN),
             (Field("block", 16, 8, "1 switch, 2 GPU"), block.value),
             (Field("revision", 24, 8, "revision of the register map"), REVISION),
+        ],
+    )
+
+
+def _arithmetic(arithmetic: Arithmetic) -> Register:
+    mask = sum(1 << dtype.value for dtype in arithmetic.dtypes)
+    return _constant(
+        "arithmetic",
+        0x30,
+        "What was built to reduce with.",
+        [
+            (Field("dtypes", 0, 16, "a bit for each type, at its number in attr"), mask),
+            (Field("ftz", 16, 1, "f32 additions flush subnormals"), int(arithmetic.ftz)),
+            (Field("depth", 24, 4, "pipeline stages of an addition"), arithmetic.depth),
         ],
     )
 
@@ -208,7 +224,14 @@ def switch_objects(*, objects: int) -> Window:
 
 
 def switch_registers(
-    *, gpus: int, links: int, chunk_bytes: int, objects: int, sessions: int
+    *,
+    gpus: int,
+    links: int,
+    chunk_bytes: int,
+    objects: int,
+    sessions: int,
+    arithmetic: Arithmetic,
+    order: str,
 ) -> RegisterMap:
     """What a switch's control port reaches.
 
@@ -218,10 +241,12 @@ def switch_registers(
     chunk_bytes : bytes of a chunk
     objects : entries of the object table
     sessions : reductions in flight at each port
+    arithmetic : types that can be reduced, and how
+    order : the order in which contributions are accumulated
     """
     ports = gpus * links
     return RegisterMap(
-        f"switch_{gpus}x{links}_c{chunk_bytes}_o{objects}_s{sessions}",
+        f"switch_{gpus}x{links}_c{chunk_bytes}_o{objects}_s{sessions}_{arithmetic.name}_{order}",
         (
             _identity(Block.SWITCH),
             _constant(
@@ -242,9 +267,13 @@ def switch_registers(
                 "reduction",
                 0x08,
                 "What was built in each port's reduction unit.",
-                [(Field("sessions", 0, 9, "reductions in flight"), sessions)],
+                [
+                    (Field("sessions", 0, 9, "reductions in flight"), sessions),
+                    (Field("order", 16, 2, "0 arrival, 1 rank, 2 exact"), ORDERS.index(order)),
+                ],
             ),
             *_error_log(SWITCH_ERRORS),
+            _arithmetic(arithmetic),
             *_counters(
                 SWITCH_ERRORS,
                 5 * ports,
@@ -332,6 +361,7 @@ def gpu_registers(
     outstanding: int,
     ts_entries: int,
     or_entries: int,
+    arithmetic: Arithmetic,
 ) -> RegisterMap:
     """What the control port of a GPU's network side reaches.
 
@@ -345,10 +375,11 @@ def gpu_registers(
     multimemq_entries : instructions that wait for their packet
     outstanding : packets that wait for their answer
     ts_entries, or_entries : tiles and tokens that the token tracker follows
+    arithmetic : types that can be reduced, and how
     """
     return RegisterMap(
         f"gpu_o{objects}x{slots}_l{links}_w{memory_width}_t{tlb_entries}x{tlb_ways}"
-        f"_q{multimemq_entries}_n{outstanding}_k{ts_entries}x{or_entries}",
+        f"_q{multimemq_entries}_n{outstanding}_k{ts_entries}x{or_entries}_{arithmetic.name}",
         (
             _identity(Block.GPU),
             _constant(
@@ -407,6 +438,7 @@ def gpu_registers(
                 Access.STATUS,
             ),
             *_error_log(GPU_ERRORS),
+            _arithmetic(arithmetic),
             *_counters(
                 GPU_ERRORS,
                 links + 1,  # each link's parser, and the Hub's answer
@@ -449,6 +481,8 @@ def maps_of(config: Config) -> tuple[RegisterMap, RegisterMap]:
             chunk_bytes=config.chunk_bytes,
             objects=config.objects,
             sessions=config.switch.sessions,
+            arithmetic=config.arithmetic,
+            order=config.switch.order,
         ),
         gpu_registers(
             objects=config.objects,
@@ -461,5 +495,6 @@ def maps_of(config: Config) -> tuple[RegisterMap, RegisterMap]:
             outstanding=gpu.outstanding,
             ts_entries=gpu.ts_entries,
             or_entries=gpu.or_entries,
+            arithmetic=config.arithmetic,
         ),
     )

@@ -20,9 +20,14 @@ def ruled_field(
     high: int | None = None,
     power_of_two: bool = False,
     choices: Sequence[Any] | None = None,
+    words: str = "",
     default: Any = dataclasses.MISSING,
 ) -> Any:
-    """A dataclass field with the rule that guards it."""
+    """A dataclass field with the rule that guards it.
+
+    The rule is a range of integers, a list of ``choices``, or, told by ``words``, a word whose
+    meaning the dataclass itself checks.
+    """
     rule = {
         "noun": noun,
         "doc": doc,
@@ -30,11 +35,16 @@ def ruled_field(
         "high": high,
         "power_of_two": power_of_two,
         "choices": choices,
+        "words": words,
     }
     return dataclasses.field(default=default, metadata=rule, kw_only=True)
 
 
 def rule_text(rule: Mapping[str, Any]) -> str:
+    if rule["words"]:
+        return rule["words"]
+    if rule["choices"] == (False, True):
+        return "on or off"
     if rule["choices"] is not None:
         return "one of " + ", ".join(map(str, rule["choices"]))
     kind = "a power of two" if rule["power_of_two"] else "an integer"
@@ -58,7 +68,9 @@ def check_fields(config: Any, prefix: str) -> None:
         rule, value = field.metadata, getattr(config, field.name)
         if "noun" not in rule:
             continue
-        if rule["choices"] is not None:
+        if rule["words"]:
+            good = type(value) is str
+        elif rule["choices"] is not None:
             good = any(
                 value == choice and type(value) is type(choice) for choice in rule["choices"]
             )

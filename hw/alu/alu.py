@@ -2,29 +2,24 @@
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Const, Module, Mux, Signal
 from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.alu.adder import FloatAdder
 from dysharp.hw.alu.float_format import BF16, F32, narrow, widen
-from dysharp.hw.packet import FLIT_BITS, Attr, Dtype, Op
+from dysharp.hw.alu.reductions import DEFAULT_DEPTH, DEFAULT_DTYPES, Arithmetic, dtypes_name
+from dysharp.hw.packet import FLIT_BITS, Attr, Dtype
 from dysharp.hw.share import place
 
-__all__ = ["ACCUMULATOR_BITS", "SUPPORTED", "ReductionAlu", "ResultRounder", "is_supported"]
+__all__ = ["ReductionAlu", "ResultRounder", "accumulator_bits"]
 
 LANES = FLIT_BITS // BF16.bits
-ACCUMULATOR_BITS = LANES * F32.bits
-"""Accumulators of one flit."""
-
-SUPPORTED: tuple[tuple[Dtype, Op, int], ...] = ((Dtype.BF16, Op.ADD, 1),)
-"""(dtype, op, acc) that the switch reduces; anything else is refused with ERR 5 at the ingress."""
+_NARROW = {Dtype.F16, Dtype.BF16, Dtype.E4M3, Dtype.E5M2}
 
 
-def is_supported(attr):
-    """Whether a resolved ``attr`` is one that :class:`ReductionAlu` computes."""
-    return Cat(
-        (attr.dtype == dtype) & (attr.op == op) & (attr.acc == acc) for dtype, op, acc in SUPPORTED
-    ).any()
+def accumulator_bits(dtypes: tuple[Dtype, ...]) -> int:
+    """Bits of a flit's accumulators: 256 if a type can be accumulated in a wider one."""
+    return 2 * FLIT_BITS if _NARROW.intersection(dtypes) else FLIT_BITS
 
 
 class ReductionAlu(Component):
@@ -38,7 +33,9 @@ class ReductionAlu(Component):
 
     Parameters
     ----------
-    lanes : numbers a flit
+    dtypes : types that are built
+    depth : latency in cycles
+    ftz : f32 additions take and give zero for subnormals
 
     Source
     ------
@@ -46,7 +43,7 @@ class ReductionAlu(Component):
     """
 
     attr: Any
-    """In, type, operation and accumulation, one of :data:`SUPPORTED`; with ``operand``."""
+    """In, type, operation and accumulation, one that is supported; with ``operand``."""
     load: Signal
     """In, the operand starts a sum; ``accumulator`` counts for nothing."""
     operand: Signal
@@ -56,78 +53,88 @@ class ReductionAlu(Component):
     result: Signal
     """Out, the new sum, :attr:`latency` cycles later."""
 
-    latency = FloatAdder.latency
-
-    def __init__(self, *, lanes: int = LANES):
-        if lanes < 1:
-            raise ValueError(f"Lanes must be at least 1, not {lanes!r}")
-        self.lanes = lanes
+    def __init__(
+        self,
+        *,
+        dtypes: tuple[Dtype, ...] = DEFAULT_DTYPES,
+        depth: int = DEFAULT_DEPTH,
+        ftz: bool = False,
+    ):
+        self.arithmetic = Arithmetic(dtypes=dtypes, ftz=ftz, depth=depth)
+        self.latency = depth
+        self.accumulator_bits = accumulator_bits(dtypes)
         super().__init__(
             {
                 "attr": In(Attr),
                 "load": In(1),
-                "operand": In(lanes * BF16.bits),
-                "accumulator": In(lanes * F32.bits),
-                "result": Out(lanes * F32.bits),
+                "operand": In(FLIT_BITS),
+                "accumulator": In(self.accumulator_bits),
+                "result": Out(self.accumulator_bits),
             }
         )
 
     @property
     def module_name(self) -> str:
-        """``reduction_alu_<lanes>``."""
-        return f"reduction_alu_{self.lanes}"
+        """``alu_<of the arithmetic>``."""
+        return f"alu_{self.arithmetic.name}"
 
     def elaborate(self, platform):
         """An adder a lane. A load adds to -0, which leaves every number as it is."""
         m = Module()
         minus_zero = Const(1 << F32.bits - 1, F32.bits)
-        for lane in range(self.lanes):
-            adder = FloatAdder(format=F32)
+        for lane in range(LANES):
+            adder = FloatAdder(formats=(F32,), depth=min(self.latency, 5))
             m.submodules[f"add{lane}"] = place(adder)
             operand = self.operand.word_select(lane, BF16.bits)
             accumulator = self.accumulator.word_select(lane, F32.bits)
             m.d.comb += [
                 adder.a.eq(Mux(self.load, minus_zero, accumulator)),
                 adder.b.eq(widen(operand, source=BF16, target=F32)),
-                self.result.word_select(lane, F32.bits).eq(adder.o),
             ]
+            total = adder.o
+            for stage in range(self.latency - adder.latency):
+                later = Signal.like(total, name=f"total{lane}_{stage}")
+                m.d.sync += later.eq(total)
+                total = later
+            m.d.comb += self.result.word_select(lane, F32.bits).eq(total)
         return m
 
 
 class ResultRounder(Component):
     """Rounds accumulators to a flit of the wire's type, once.
 
-    Latency: none, combinational.
+    Latency: :attr:`latency`, none: combinational.
 
     Parameters
     ----------
-    lanes : numbers a flit
+    dtypes : types that are built
     """
 
     attr: Any
-    """In, type, operation and accumulation, one of :data:`SUPPORTED`."""
+    """In, type, operation and accumulation, one that is supported."""
     accumulator: Signal
     """In."""
     o: Signal
     """Out, the flit."""
 
-    def __init__(self, *, lanes: int = LANES):
-        if lanes < 1:
-            raise ValueError(f"Lanes must be at least 1, not {lanes!r}")
-        self.lanes = lanes
+    latency = 0
+
+    def __init__(self, *, dtypes: tuple[Dtype, ...] = DEFAULT_DTYPES):
+        self.dtypes = dtypes
+        self.accumulator_bits = accumulator_bits(dtypes)
         super().__init__(
-            {"attr": In(Attr), "accumulator": In(lanes * F32.bits), "o": Out(lanes * BF16.bits)}
+            {"attr": In(Attr), "accumulator": In(self.accumulator_bits), "o": Out(FLIT_BITS)}
         )
 
     @property
     def module_name(self) -> str:
-        """``result_rounder_<lanes>``."""
-        return f"result_rounder_{self.lanes}"
+        """``rounder_<types>``."""
+        return f"rounder_{dtypes_name(self.dtypes)}"
 
     def elaborate(self, platform):
         """A rounding a lane."""
         m = Module()
-        for lane in range(self.lanes):
+        for lane in range(LANES):
             accumulator = Signal(F32.bits, name=f"accumulator{lane}")
             m.d.comb += [
                 accumulator.eq(self.accumulator.word_select(lane, F32.bits)),

@@ -7,6 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from dysharp.hw.alu.reductions import DEFAULT_ARITHMETIC, Arithmetic
 from dysharp.hw.axi import ReadId, WriteId, axi4
 from dysharp.hw.config import Config
 from dysharp.hw.gpu.al_manager import AlManager, AlTouch
@@ -95,6 +96,7 @@ class Hub(Component):
     memory_width : bits of a memory beat, 128 to 1024
     tlb_entries, tlb_ways : of the AL-TLB
     contexts : packets in flight, at least 2
+    arithmetic : types that MM_LDR reduces, and how
 
     ``notify``, ``touch`` and ``written`` must be taken within a bounded time that depends on
     nothing the Hub does.
@@ -141,6 +143,7 @@ class Hub(Component):
         tlb_entries: int = 512,
         tlb_ways: int = 4,
         contexts: int = 16,
+        arithmetic: Arithmetic = DEFAULT_ARITHMETIC,
     ):
         check_tlb_shape(entries=tlb_entries, ways=tlb_ways, objects=objects, slots=slots)
         for noun, value, low, high in (
@@ -158,6 +161,7 @@ class Hub(Component):
         self.object_entries, self.slots = objects, slots
         self.gpu_address_bit, self.memory_width = gpu_address_bit, memory_width
         self.tlb_entries, self.tlb_ways, self.contexts = tlb_entries, tlb_ways, contexts
+        self.arithmetic = arithmetic
         super().__init__(
             {
                 "rx": In(FlitStream).array(links),
@@ -176,11 +180,13 @@ class Hub(Component):
 
     @property
     def module_name(self) -> str:
-        """``hub_l<links>_c<chunk>_o<objects>x<slots>_a<bit>_w<width>_t<entries>x<ways>_n<contexts>``."""
+        """``hub_l<links>_c<chunk>_o<objects>x<slots>_a<bit>_w<width>_t<entries>x<ways>_n<contexts>``,
+        and the arithmetic's name.
+        """
         return (
             f"hub_l{self.links}_c{self.chunk_bytes}_o{self.object_entries}x{self.slots}"
             f"_a{self.gpu_address_bit}_w{self.memory_width}"
-            f"_t{self.tlb_entries}x{self.tlb_ways}_n{self.contexts}"
+            f"_t{self.tlb_entries}x{self.tlb_ways}_n{self.contexts}_{self.arithmetic.name}"
         )
 
     def elaborate(self, platform):
@@ -191,7 +197,11 @@ class Hub(Component):
         m.submodules.receive = place(receive := HubReceive(links=self.links))
         m.submodules.table = place(table := HubTable(objects=self.object_entries, slots=self.slots))
         m.submodules.lookup = place(
-            lookup := HubLookup(objects=self.object_entries, gpu_address_bit=self.gpu_address_bit)
+            lookup := HubLookup(
+                objects=self.object_entries,
+                gpu_address_bit=self.gpu_address_bit,
+                dtypes=self.arithmetic.dtypes,
+            )
         )
         m.submodules.entries = place(
             entries := HubEntries(objects=self.object_entries, slots=self.slots)
@@ -215,7 +225,9 @@ class Hub(Component):
             reader := HubReader(data_width=width, chunk_bytes=chunk, places=2 * self.contexts)
         )
         m.submodules.reduce = place(
-            reduce := HubReduce(data_width=width, chunk_bytes=chunk, group=group)
+            reduce := HubReduce(
+                data_width=width, chunk_bytes=chunk, group=group, arithmetic=self.arithmetic
+            )
         )
         m.submodules.reply = place(
             reply := HubReply(links=self.links, contexts=self.contexts, group=group)
@@ -362,4 +374,5 @@ def hub_block(config: Config) -> Hub:
         tlb_entries=config.gpu.tlb_entries,
         tlb_ways=config.gpu.tlb_ways,
         contexts=max(2, config.gpu.hub_contexts),
+        arithmetic=config.arithmetic,
     )

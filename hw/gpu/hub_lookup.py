@@ -6,7 +6,7 @@ from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
-from dysharp.hw.alu.alu import is_supported
+from dysharp.hw.alu.reductions import dtypes_name, is_supported
 from dysharp.hw.axi import ADDR_BITS
 from dysharp.hw.gpu.hub_records import (
     AIDX_BITS,
@@ -18,7 +18,7 @@ from dysharp.hw.gpu.hub_records import (
     record,
 )
 from dysharp.hw.link.fifo import Fifo
-from dysharp.hw.packet import Attr, Cmd, Header, Status, tx_flits
+from dysharp.hw.packet import Attr, Cmd, Dtype, Header, Status, tx_flits
 from dysharp.hw.registers import gpu_objects
 from dysharp.hw.share import place
 
@@ -60,6 +60,7 @@ class HubLookup(Component):
     ----------
     objects : entries of the object table
     gpu_address_bit : plain addresses have their memory address below this bit
+    dtypes : types that MM_LDR reduces
     """
 
     i: stream.Interface
@@ -85,10 +86,10 @@ class HubLookup(Component):
     entry: Any
     """In, one cycle later."""
 
-    def __init__(self, *, objects: int, gpu_address_bit: int):
+    def __init__(self, *, objects: int, gpu_address_bit: int, dtypes: tuple[Dtype, ...]):
         if not 16 <= gpu_address_bit <= 41:
             raise ValueError(f"GPU address bit must be in 16..41, not {gpu_address_bit!r}")
-        self.objects, self.gpu_address_bit = objects, gpu_address_bit
+        self.objects, self.gpu_address_bit, self.dtypes = objects, gpu_address_bit, dtypes
         super().__init__(
             {
                 "i": In(stream.Signature(HubRequest)),
@@ -107,8 +108,8 @@ class HubLookup(Component):
 
     @property
     def module_name(self) -> str:
-        """``hub_lookup_<objects>_a<address bit>``."""
-        return f"hub_lookup_{self.objects}_a{self.gpu_address_bit}"
+        """``hub_lookup_<objects>_a<address bit>_<types>``."""
+        return f"hub_lookup_{self.objects}_a{self.gpu_address_bit}_{dtypes_name(self.dtypes)}"
 
     def elaborate(self, platform):
         """A pipeline that never stops: packets enter only while the queue at its end has room."""
@@ -193,7 +194,7 @@ class HubLookup(Component):
                 | (cmd == Cmd.WR)
                 | (cmd == Cmd.WRP)
                 | stores
-                | (cmd == Cmd.MM_LDR) & is_supported(attr)
+                | (cmd == Cmd.MM_LDR) & is_supported(attr, self.dtypes)
             ),
             in_block.eq((row.aidx < entry.rows) & (row.offset + (flits << 4) <= bsize)),
             in_object.eq(found.delta + (flits << 4) <= found.size),

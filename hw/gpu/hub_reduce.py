@@ -1,11 +1,12 @@
 """The Hub's reduction: the entries of one packet, in list order, to one result."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from dysharp.hw.alu.alu import ACCUMULATOR_BITS, LANES, ReductionAlu, ResultRounder
+from dysharp.hw.alu.alu import ReductionAlu, ResultRounder
+from dysharp.hw.alu.reductions import Arithmetic
 from dysharp.hw.gpu.hub_records import STATUS_BITS, ReadItem, record
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.memory import Ram
@@ -33,18 +34,20 @@ class HubReduce(Component):
     A NaN of a single entry becomes canonical too. RD's data passes through as it is. A packet with
     an error gives its smallest status and no data.
 
-    Latency: 6 cycles from the last entry's data. Throughput: ``group`` flits a cycle, but an entry
-    takes as many cycles as the adders have stages and one more.
+    Latency: 3 cycles from the last entry's data, and those of the ALU. Throughput: ``group`` flits
+    a cycle, but an entry that is reduced takes at least as many cycles as the ALU has stages and
+    one more.
 
     Parameters
     ----------
     data_width : bits of a memory beat
     chunk_bytes : the longest access
-    group : flits a cycle, a divisor of the beat's
+    group : flits a cycle, a divisor of the beat's; each has its own ALU
+    arithmetic : types, and depth of the ALUs
 
     Source
     ------
-    ``docs/hub.md``: list order, f32 accumulation, one rounding.
+    ``docs/hub.md``: list order, one rounding to the wire's type.
     """
 
     i: stream.Interface
@@ -60,11 +63,12 @@ class HubReduce(Component):
     result: stream.Interface
     """Out(stream of ``group`` flits), the data; a packet's last group may be part empty."""
 
-    def __init__(self, *, data_width: int, chunk_bytes: int, group: int):
-        lanes = data_width // FLIT_BITS
-        if group < 1 or lanes % group:
-            raise ValueError(f"Group must be a divisor of the beat's {lanes} flits, not {group!r}")
+    def __init__(self, *, data_width: int, chunk_bytes: int, group: int, arithmetic: Arithmetic):
+        flits = data_width // FLIT_BITS
+        if group < 1 or flits % group:
+            raise ValueError(f"Group must be a divisor of the beat's {flits} flits, not {group!r}")
         self.data_width, self.chunk_bytes, self.group = data_width, chunk_bytes, group
+        self.arithmetic = arithmetic
         super().__init__(
             {
                 "i": In(stream.Signature(ReadItem)),
@@ -78,15 +82,19 @@ class HubReduce(Component):
 
     @property
     def module_name(self) -> str:
-        """``hub_reduce_w<data width>_c<chunk bytes>_g<group>``."""
-        return f"hub_reduce_w{self.data_width}_c{self.chunk_bytes}_g{self.group}"
+        """``hub_reduce_w<data width>_c<chunk bytes>_g<group>_<of the arithmetic>``."""
+        return (
+            f"hub_reduce_w{self.data_width}_c{self.chunk_bytes}_g{self.group}"
+            f"_{self.arithmetic.name}"
+        )
 
     def elaborate(self, platform):
         """Group by group: read word and accumulators, add, write back or round."""
         m = Module()
         groups = self.chunk_bytes // FLIT_BYTES // self.group
         group_bits = ceil_log2(self.group)
-        depth = 2 * groups + ReductionAlu.latency + 4
+        latency = self.arithmetic.depth
+        depth = 2 * groups + latency + 4
         m.submodules.results = place(results := Fifo(shape=self.group * FLIT_BITS, depth=depth))
         m.submodules.statuses = place(statuses := Fifo(shape=STATUS_BITS, depth=2))
 
@@ -104,14 +112,13 @@ class HubReduce(Component):
             emits.eq(works & item.last),
             needed.eq((item.flits + self.group - 1) >> group_bits),
             length.eq(
-                Mux(
-                    item.reduce & (needed <= ReductionAlu.latency), ReductionAlu.latency + 1, needed
-                )
+                # The next entry reads the sums that this one writes.
+                Mux(item.reduce & (needed <= latency), latency + 1, needed)
             ),
             is_begin.eq(number == 0),
             is_end.eq(~works | (number == length - 1)),
             has_room.eq(
-                (~emits | (results.level < depth - ReductionAlu.latency - 2))
+                (~emits | (results.level < depth - latency - 2))
                 & (~(is_begin & item.last) | statuses.i.ready)
             ),
             step.eq(self.i.valid & has_room),
@@ -142,13 +149,13 @@ class HubReduce(Component):
         return m
 
     def _compute(self, m: Module, now, groups: int, words_bits: int, results) -> None:
-        """Adders; what belongs to a sum goes beside it, stage by stage."""
+        """ALUs; what belongs to a sum goes beside it, stage by stage."""
         width = self.group * FLIT_BITS
+        alus = [ReductionAlu(**self.arithmetic.options) for _ in range(self.group)]
+        rounders = [ResultRounder(dtypes=self.arithmetic.dtypes) for _ in alus]
         m.submodules.sums = place(
-            sums := Ram(width=self.group * ACCUMULATOR_BITS, depth=groups, transparent=True)
+            sums := Ram(width=self.group * alus[0].accumulator_bits, depth=groups, transparent=True)
         )
-        m.submodules.alu = place(alu := ReductionAlu(lanes=self.group * LANES))
-        m.submodules.rounder = place(rounder := ResultRounder(lanes=self.group * LANES))
         adding = record(_Step)
         operand = Signal(width)
         m.d.sync += adding.eq(now)
@@ -160,22 +167,27 @@ class HubReduce(Component):
                 if words_bits
                 else self.word_data
             ),
-            alu.attr.eq(adding.attr),
-            alu.load.eq(adding.load),
-            alu.operand.eq(operand),
-            alu.accumulator.eq(sums.read_data),
         ]
+        for k, alu in enumerate(alus):
+            m.submodules[f"alu{k}"] = place(alu)
+            m.d.comb += [
+                alu.attr.eq(adding.attr),
+                alu.load.eq(adding.load),
+                alu.operand.eq(operand.word_select(k, FLIT_BITS)),
+                alu.accumulator.eq(sums.read_data.word_select(k, alu.accumulator_bits)),
+            ]
         done, raw = adding, operand
-        for stage in range(ReductionAlu.latency):
+        for stage in range(self.arithmetic.depth):
             step, data_too = record(_Step, name=f"step{stage}"), Signal(width, name=f"raw{stage}")
             m.d.sync += [step.eq(done), data_too.eq(raw)]
             done, raw = step, data_too
         m.d.comb += [
             sums.write_en.eq(done.valid & ~done.raw & ~done.emit),
             sums.write_addr.eq(done.group),
-            sums.write_data.eq(alu.result),
-            rounder.attr.eq(done.attr),
-            rounder.accumulator.eq(alu.result),
+            sums.write_data.eq(Cat(alu.result for alu in alus)),
             results.valid.eq(done.valid & done.emit),
-            results.payload.eq(Mux(done.raw, raw, rounder.o)),
+            results.payload.eq(Mux(done.raw, raw, Cat(rounder.o for rounder in rounders))),
         ]
+        for k, (alu, rounder) in enumerate(zip(alus, rounders, strict=True)):
+            m.submodules[f"rounder{k}"] = place(rounder)
+            m.d.comb += [rounder.attr.eq(done.attr), rounder.accumulator.eq(alu.result)]

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal, Value
-from amaranth.lib import stream
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
-from dysharp.hw.alu.alu import ACCUMULATOR_BITS, ResultRounder
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.link.flit import Flit, FlitStream
 from dysharp.hw.packet import Attr, Cmd, Header, Status
@@ -19,18 +18,28 @@ __all__ = ["AnswerEngine"]
 _OUTPUT_DEPTH = 4
 
 
+class _Joined(data.Struct):
+    """What goes beside a word through the rounder."""
+
+    is_header: 1
+    last: 1
+    header: Header
+
+
 class AnswerEngine(Component):
     """Makes the one answer of each finished session, in the order in which they finish.
 
     MM_RSP with the sums, rounded once; MM_ACK; or ERR with the status. The accumulators are read
     only in cycles that contributions leave free, and the session is given back with the last read.
 
-    Latency: three cycles from ``i`` to the header at ``o``, if nothing is ahead. Throughput: one
-    flit a cycle while ``word_granted``; no bubble between answers.
+    Latency: three cycles from ``i`` to the header at ``o``, and the rounder's, if nothing is ahead.
+    Throughput: one flit a cycle while ``word_granted``; no bubble between answers.
 
     Parameters
     ----------
     chunk_flits : DATA flits of a chunk, a power of two
+    rounder : makes flits of accumulators: ``attr``, ``accumulator``, ``o``, with ``latency`` and
+        ``accumulator_bits``
     """
 
     i: stream.Interface
@@ -58,10 +67,10 @@ class AnswerEngine(Component):
     o: stream.Interface
     """Out(FlitStream)."""
 
-    def __init__(self, *, chunk_flits: int):
+    def __init__(self, *, chunk_flits: int, rounder: Any):
         if chunk_flits < 2 or chunk_flits & chunk_flits - 1:
             raise ValueError(f"Chunk flits must be a power of two from 2 on, not {chunk_flits!r}")
-        self.chunk_flits = chunk_flits
+        self.chunk_flits, self.rounder = chunk_flits, rounder
         super().__init__(
             {
                 "i": In(stream.Signature(Completion)),
@@ -72,7 +81,7 @@ class AnswerEngine(Component):
                 "word_granted": In(1),
                 "word_session": Out(8),
                 "word": Out(range(chunk_flits)),
-                "accumulator": In(ACCUMULATOR_BITS),
+                "accumulator": In(rounder.accumulator_bits),
                 "release": Out(1),
                 "released": Out(SessionId),
                 "o": Out(FlitStream),
@@ -81,14 +90,15 @@ class AnswerEngine(Component):
 
     @property
     def module_name(self) -> str:
-        """``answer_engine_<chunk flits>``."""
-        return f"answer_engine_{self.chunk_flits}"
+        """``answer_engine_<chunk flits>_<of the rounder>``."""
+        return f"answer_engine_{self.chunk_flits}_{self.rounder.module_name}"
 
     def elaborate(self, platform):
         """Fetch a record, issue its flits one by one, and join them with what was read."""
         m = Module()
-        output = Fifo(shape=Flit, depth=_OUTPUT_DEPTH)
-        rounder = ResultRounder()
+        rounder = self.rounder
+        depth = _OUTPUT_DEPTH + rounder.latency
+        output = Fifo(shape=Flit, depth=depth)
         m.submodules.output = place(output)
         m.submodules.rounder = place(rounder)
 
@@ -101,10 +111,11 @@ class AnswerEngine(Component):
         issue, finish = Signal(), Signal()
         is_error = current.status != Status.OK
 
-        # One flit may be between the read and the queue.
-        joining = Signal()
+        # Flits between the read and the queue: one is joined, others are in the rounder.
+        joining = Signal(1 + rounder.latency)
+        in_between = sum(joining[1:], start=Value.cast(joining[0]))
         m.d.comb += [
-            has_room.eq(output.level + joining < _OUTPUT_DEPTH),
+            has_room.eq(output.level + in_between < depth),
             is_header.eq(beat == 0),
             beats_left.eq(Mux(is_error, 0, self.record.flits)),
             is_last.eq(beat == beats_left),
@@ -123,23 +134,25 @@ class AnswerEngine(Component):
         with m.If(self.i.ready):
             m.d.sync += [is_current.eq(self.i.valid), current.eq(self.i.payload)]
 
-        joined_header, joined_last = Signal(), Signal()
-        header: Any = Signal(Header)
+        joined: Any = Signal(_Joined)
         attr: Any = Signal(Attr)
-        m.d.sync += joining.eq(issue)
+        m.d.sync += joining.eq(Cat(issue, joining))
         with m.If(issue):
             m.d.sync += [
-                joined_header.eq(is_header),
-                joined_last.eq(is_last),
-                header.eq(self._header(m, current, is_error, beats_left)),
+                joined.is_header.eq(is_header),
+                joined.last.eq(is_last),
+                joined.header.eq(self._header(m, current, is_error, beats_left)),
                 attr.eq(self.record.attr),
             ]
+        m.d.comb += [rounder.attr.eq(attr), rounder.accumulator.eq(self.accumulator)]
+        for stage in range(rounder.latency):
+            later = Signal.like(joined, name=f"joined{stage + 1}")
+            m.d.sync += later.eq(joined)
+            joined = later
         m.d.comb += [
-            rounder.attr.eq(attr),
-            rounder.accumulator.eq(self.accumulator),
-            output.i.valid.eq(joining),
-            output.i.payload.data.eq(Mux(joined_header, Value.cast(header), rounder.o)),
-            output.i.payload.last.eq(joined_last),
+            output.i.valid.eq(joining[-1]),
+            output.i.payload.data.eq(Mux(joined.is_header, Value.cast(joined.header), rounder.o)),
+            output.i.payload.last.eq(joined.last),
         ]
         connect(m, output.o, flipped(self.o))
         return m

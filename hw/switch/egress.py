@@ -6,6 +6,7 @@ from amaranth import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
+from dysharp.hw.alu.reductions import Arithmetic
 from dysharp.hw.config import Config
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.link.link_mux import LinkMux
@@ -13,7 +14,7 @@ from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Column, Lanes, QueueReader
 from dysharp.hw.switch.error_answer import Fault
 from dysharp.hw.switch.prune import Prune
-from dysharp.hw.switch.reduction import LogEntry, ReductionEvents, ReductionUnit
+from dysharp.hw.switch.reduction import LogEntry, ReductionEvents, reduction_unit
 from dysharp.hw.switch.session import SessionId, session_stream
 
 __all__ = ["Egress", "egress_block"]
@@ -36,6 +37,8 @@ class Egress(Component):
     queue_depth : flits of each queue
     sessions : sessions of the reduction unit
     chunk_flits : DATA flits of a chunk
+    arithmetic : types that the reduction unit adds up, and how
+    order : the order in which it does; see :func:`reduction_unit`
     """
 
     inputs: Any
@@ -63,9 +66,19 @@ class Egress(Component):
     events: Any
     """Out(ReductionEvents)."""
 
-    def __init__(self, *, ports: int, queue_depth: int, sessions: int, chunk_flits: int):
+    def __init__(
+        self,
+        *,
+        ports: int,
+        queue_depth: int,
+        sessions: int,
+        chunk_flits: int,
+        arithmetic: Arithmetic,
+        order: str,
+    ):
         self.ports, self.queue_depth = ports, queue_depth
         self.sessions, self.chunk_flits = sessions, chunk_flits
+        self.arithmetic, self.order = arithmetic, order
         super().__init__(
             {
                 "inputs": In(Lanes).array(ports),
@@ -85,16 +98,23 @@ class Egress(Component):
 
     @property
     def module_name(self) -> str:
-        """``egress_<ports>x<depth>_s<sessions>x<chunk flits>``."""
-        return f"egress_{self.ports}x{self.queue_depth}_s{self.sessions}x{self.chunk_flits}"
+        """``egress_<ports>x<depth>_s<sessions>x<chunk flits>_<of the arithmetic>_<order>``."""
+        return (
+            f"egress_{self.ports}x{self.queue_depth}_s{self.sessions}x{self.chunk_flits}"
+            f"_{self.arithmetic.name}_{self.order}"
+        )
 
     def elaborate(self, platform):
         """From the queues through pruning and reduction to the link."""
         m = Module()
         column = Column(ports=self.ports, queue_depth=self.queue_depth)
         prune = Prune()
-        reduction = ReductionUnit(
-            ports=self.ports, sessions=self.sessions, chunk_flits=self.chunk_flits
+        reduction = reduction_unit(
+            ports=self.ports,
+            sessions=self.sessions,
+            chunk_flits=self.chunk_flits,
+            arithmetic=self.arithmetic,
+            order=self.order,
         )
         m.submodules.column = place(column)
         m.submodules.prune = place(prune)
@@ -142,4 +162,6 @@ def egress_block(config: Config) -> Egress:
         queue_depth=config.switch.queue_depth,
         sessions=config.switch.sessions,
         chunk_flits=config.chunk_flits,
+        arithmetic=config.arithmetic,
+        order=config.switch.order,
     )

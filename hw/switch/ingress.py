@@ -6,9 +6,11 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
+from dysharp.hw.alu.reductions import dtypes_name
 from dysharp.hw.config import Config
 from dysharp.hw.link.fifo import Skid
 from dysharp.hw.link.flit import Flit, FlitStream
+from dysharp.hw.packet import Dtype
 from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Broadcast
 from dysharp.hw.switch.error_answer import Fault, error_header
@@ -48,6 +50,7 @@ class Ingress(Component):
     objects : entries of the object table
     chunk_bytes : 128 or 256
     gpu_address_bit : lowest of the seven bits of a plain address that name its GPU
+    dtypes : types that can be reduced
     """
 
     rx_req: stream.Interface
@@ -76,11 +79,19 @@ class Ingress(Component):
     """Out(IngressEvents)."""
 
     def __init__(
-        self, *, gpus: int, links: int, objects: int, chunk_bytes: int, gpu_address_bit: int
+        self,
+        *,
+        gpus: int,
+        links: int,
+        objects: int,
+        chunk_bytes: int,
+        gpu_address_bit: int,
+        dtypes: tuple[Dtype, ...],
     ):
         self.gpus, self.links, self.ports = gpus, links, gpus * links
         self.object_count = objects
         self.chunk_bytes, self.gpu_address_bit = chunk_bytes, gpu_address_bit
+        self.dtypes = dtypes
         super().__init__(
             {
                 "rx_req": In(FlitStream),
@@ -100,10 +111,10 @@ class Ingress(Component):
 
     @property
     def module_name(self) -> str:
-        """``ingress_<gpus>x<links>_o<objects>_c<chunk bytes>_a<address bit>``."""
+        """``ingress_<gpus>x<links>_o<objects>_c<chunk bytes>_a<address bit>_<types>``."""
         return (
             f"ingress_{self.gpus}x{self.links}_o{self.object_count}_c{self.chunk_bytes}"
-            f"_a{self.gpu_address_bit}"
+            f"_a{self.gpu_address_bit}_{dtypes_name(self.dtypes)}"
         )
 
     def elaborate(self, platform):
@@ -116,6 +127,7 @@ class Ingress(Component):
             objects=self.object_count,
             chunk_bytes=self.chunk_bytes,
             gpu_address_bit=self.gpu_address_bit,
+            dtypes=self.dtypes,
         )
         replicate = Replicate(ports=self.ports)
         rsp_parser = Parser(responses=True, chunk_bytes=self.chunk_bytes)
@@ -172,4 +184,5 @@ def ingress_block(config: Config) -> Ingress:
         objects=config.objects,
         chunk_bytes=config.chunk_bytes,
         gpu_address_bit=config.gpu_address_bit,
+        dtypes=config.arithmetic.dtypes,
     )

@@ -6,6 +6,7 @@ from amaranth import Module, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 
+from dysharp.hw.alu.reductions import Arithmetic
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.packet import FLIT_BYTES, Status
 from dysharp.hw.share import place
@@ -75,6 +76,8 @@ class Port(Component):
     gpu_address_bit : lowest of the seven bits of a plain address that name its GPU
     queue_depth : flits of each queue
     sessions : sessions of the reduction unit
+    arithmetic : types that can be reduced, and how
+    order : the order in which the reduction unit adds up
     """
 
     link: Any
@@ -106,9 +109,10 @@ class Port(Component):
         gpu_address_bit: int,
         queue_depth: int,
         sessions: int,
+        arithmetic: Arithmetic,
+        order: str,
     ):
         self.ports = gpus * links
-        self.sessions = sessions
         self.options: dict[str, int] = {
             "gpus": gpus,
             "links": links,
@@ -116,8 +120,8 @@ class Port(Component):
             "chunk_bytes": chunk_bytes,
             "gpu_address_bit": gpu_address_bit,
         }
-        self.queue_depth = queue_depth
-        self.chunk_flits = chunk_bytes // FLIT_BYTES
+        self.queue_depth, self.sessions = queue_depth, sessions
+        self.arithmetic, self.order = arithmetic, order
         super().__init__(
             {
                 "link": Out(LINK_EDGE),
@@ -134,21 +138,28 @@ class Port(Component):
 
     @property
     def module_name(self) -> str:
-        """``port_<gpus>x<links>_o<objects>_c<chunk bytes>_a<address bit>_q<depth>_s<sessions>``."""
-        return "port_{gpus}x{links}_o{objects}_c{chunk_bytes}_a{gpu_address_bit}".format(
-            **self.options
-        ) + (f"_q{self.queue_depth}_s{self.sessions}")
+        """``port_<gpus>x<links>_o<objects>_c<chunk bytes>_a<address bit>_q<depth>_s<sessions>``,
+        the arithmetic's name and the order.
+        """
+        return (
+            "port_{gpus}x{links}_o{objects}_c{chunk_bytes}_a{gpu_address_bit}".format(
+                **self.options
+            )
+            + f"_q{self.queue_depth}_s{self.sessions}_{self.arithmetic.name}_{self.order}"
+        )
 
     def elaborate(self, platform):
         """Receive, transmit, count."""
         m = Module()
         link = self.link
-        ingress = Ingress(**self.options)
+        ingress = Ingress(**self.options, dtypes=self.arithmetic.dtypes)
         egress = Egress(
             ports=self.ports,
             queue_depth=self.queue_depth,
             sessions=self.sessions,
-            chunk_flits=self.chunk_flits,
+            chunk_flits=self.options["chunk_bytes"] // FLIT_BYTES,
+            arithmetic=self.arithmetic,
+            order=self.order,
         )
         m.submodules.ingress = place(ingress)
         m.submodules.egress = place(egress)

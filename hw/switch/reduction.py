@@ -7,8 +7,10 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from dysharp.hw.alu.alu import ACCUMULATOR_BITS, ReductionAlu
+from dysharp.hw.alu.alu import ReductionAlu, ResultRounder
+from dysharp.hw.alu.reductions import Arithmetic
 from dysharp.hw.config import Config
+from dysharp.hw.errors import ConfigError
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.memory import Ram
@@ -20,7 +22,7 @@ from dysharp.hw.switch.error_answer import Fault, smaller_status
 from dysharp.hw.switch.session import SessionId, session_stream
 from dysharp.hw.switch.session_table import Completion, SessionTable, Stray
 
-__all__ = ["LogEntry", "ReductionEvents", "ReductionUnit", "reduction_block"]
+__all__ = ["LogEntry", "ReductionEvents", "ReductionUnit", "reduction_block", "reduction_unit"]
 
 
 class LogEntry(data.Struct):
@@ -72,16 +74,17 @@ class ReductionUnit(Component):
     dropped and changes nothing. Contributions never wait for answers or requests: every session
     keeps its result in its own accumulators, and answers read them in cycles left free.
 
-    Latency: from the last flit of the last contribution to the header of the answer: eight cycles,
-    three of them the adder's. Throughput: one flit of contributions and one of answers each
-    cycle. A flit waits for at most three cycles if its accumulators are still in the adder, which
-    takes two contributions of fewer than four flits to one session, one behind the other.
+    Latency: from the last flit of the last contribution to the header of the answer: five cycles
+    and those of the adder. Throughput: one flit of contributions and one of answers each cycle. A
+    flit waits while its accumulators are still in the adder, at most for its latency, which takes
+    two short contributions to one session, one behind the other.
 
     Parameters
     ----------
     ports : ports of the switch plane
     sessions : sessions, at most 256
     chunk_flits : DATA flits of a chunk
+    arithmetic : types, and depth of the adders
 
     Source
     ------
@@ -108,8 +111,9 @@ class ReductionUnit(Component):
     events: Any
     """Out(ReductionEvents)."""
 
-    def __init__(self, *, ports: int, sessions: int, chunk_flits: int):
+    def __init__(self, *, ports: int, sessions: int, chunk_flits: int, arithmetic: Arithmetic):
         self.ports, self.sessions, self.chunk_flits = ports, sessions, chunk_flits
+        self.arithmetic = arithmetic
         super().__init__(
             {
                 "reserve": In(session_stream(ports)),
@@ -126,19 +130,20 @@ class ReductionUnit(Component):
 
     @property
     def module_name(self) -> str:
-        """``reduction_<ports>x<sessions>x<chunk flits>``."""
-        return f"reduction_{self.ports}x{self.sessions}x{self.chunk_flits}"
+        """``reduction_<ports>x<sessions>x<chunk flits>_<of the arithmetic>``."""
+        return f"reduction_{self.ports}x{self.sessions}x{self.chunk_flits}_{self.arithmetic.name}"
 
     def elaborate(self, platform):
         """Find (the session), decide and add, write back; then answer."""
         m = Module()
         table = SessionTable(ports=self.ports, sessions=self.sessions)
-        alu = ReductionAlu()
+        alu = ReductionAlu(**self.arithmetic.options)
+        rounder = ResultRounder(dtypes=self.arithmetic.dtypes)
         words = Ram(
-            width=ACCUMULATOR_BITS, depth=self.sessions * self.chunk_flits, transparent=True
+            width=alu.accumulator_bits, depth=self.sessions * self.chunk_flits, transparent=True
         )
         finished = Fifo(shape=Completion, depth=max(2, self.sessions))
-        answers = AnswerEngine(chunk_flits=self.chunk_flits)
+        answers = AnswerEngine(chunk_flits=self.chunk_flits, rounder=rounder)
         m.submodules.table = place(table)
         m.submodules.alu = place(alu)
         m.submodules.accumulators = place(words)
@@ -302,8 +307,35 @@ def _status(header, is_error, is_poisoned):
     return smaller_status(given, Mux(is_poisoned, Status.POISONED, Status.OK))
 
 
+def reduction_unit(
+    *, ports: int, sessions: int, chunk_flits: int, arithmetic: Arithmetic, order: str
+) -> ReductionUnit:
+    """The reduction unit for an order of accumulation.
+
+    Parameters
+    ----------
+    ports, sessions, chunk_flits, arithmetic : as in :class:`ReductionUnit`
+    order : ``arrival``
+
+    Raises
+    ------
+    ConfigError
+        For an order that is not built.
+    """
+    if order != "arrival":
+        rule = f"Order must be arrival, the only one built so far, not {order!r}"
+        raise ConfigError("switch.order", order, rule)
+    return ReductionUnit(
+        ports=ports, sessions=sessions, chunk_flits=chunk_flits, arithmetic=arithmetic
+    )
+
+
 def reduction_block(config: Config) -> ReductionUnit:
     """One port's reduction unit, as a block of its own."""
-    return ReductionUnit(
-        ports=config.ports, sessions=config.switch.sessions, chunk_flits=config.chunk_flits
+    return reduction_unit(
+        ports=config.ports,
+        sessions=config.switch.sessions,
+        chunk_flits=config.chunk_flits,
+        arithmetic=config.arithmetic,
+        order=config.switch.order,
     )

@@ -6,7 +6,7 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
-from dysharp.hw.alu.alu import is_supported
+from dysharp.hw.alu.reductions import check_dtypes, dtypes_name, is_supported
 from dysharp.hw.config import Config
 from dysharp.hw.link.fifo import Skid
 from dysharp.hw.packet import (
@@ -79,8 +79,8 @@ class Route(Component):
     that the chunk's address selects. A unicast request goes to the GPU that its address names.
 
     Refusals; if several apply the smallest status wins: an unused TX slot that is not 0xFFFF (1),
-    no object (2), what cannot be done (5: ATOM, MM_RED, a load-reduce that is none of
-    :data:`~dysharp.hw.alu.alu.SUPPORTED`, attr without a type), a GPU or slot that does not exist,
+    no object (2), what cannot be done (5: ATOM, MM_RED, a load-reduce that the build does not
+    compute, attr without a type), a GPU or slot that does not exist,
     0xFFFF in a used slot or an empty group (7), a source or a target that is no member (9). A
     refused request that expects an answer gets one through ``error``; a posted one shows in
     ``fault`` alone.
@@ -96,6 +96,7 @@ class Route(Component):
     objects : entries of the object table
     chunk_bytes : 128 or 256
     gpu_address_bit : lowest of the seven bits of a plain address that name its GPU
+    dtypes : types that can be reduced
 
     Source
     ------
@@ -117,7 +118,14 @@ class Route(Component):
     """Out(Fault), a pulse a refused packet."""
 
     def __init__(
-        self, *, gpus: int, links: int, objects: int, chunk_bytes: int, gpu_address_bit: int
+        self,
+        *,
+        gpus: int,
+        links: int,
+        objects: int,
+        chunk_bytes: int,
+        gpu_address_bit: int,
+        dtypes: tuple[Dtype, ...],
     ):
         if links < 1 or links & links - 1:
             raise ValueError(f"Links must be a power of two, not {links!r}")
@@ -125,9 +133,11 @@ class Route(Component):
             raise ValueError(f"Chunk bytes must be 128 or 256, not {chunk_bytes!r}")
         if not 16 <= gpu_address_bit <= 41:
             raise ValueError(f"GPU address bit must be from 16 to 41, not {gpu_address_bit!r}")
+        check_dtypes(dtypes)
         self.gpus, self.links, self.ports = gpus, links, gpus * links
         self.object_count = objects
         self.chunk_bytes, self.gpu_address_bit = chunk_bytes, gpu_address_bit
+        self.dtypes = dtypes
         super().__init__(
             {
                 "i": In(stream.Signature(ParsedFlit)),
@@ -141,10 +151,10 @@ class Route(Component):
 
     @property
     def module_name(self) -> str:
-        """``route_<gpus>x<links>_o<objects>_c<chunk bytes>_a<address bit>``."""
+        """``route_<gpus>x<links>_o<objects>_c<chunk bytes>_a<address bit>_<types>``."""
         return (
             f"route_{self.gpus}x{self.links}_o{self.object_count}_c{self.chunk_bytes}"
-            f"_a{self.gpu_address_bit}"
+            f"_a{self.gpu_address_bit}_{dtypes_name(self.dtypes)}"
         )
 
     def elaborate(self, platform):
@@ -313,7 +323,7 @@ class Route(Component):
                 (header.cmd == Cmd.ATOM)
                 | (header.cmd == Cmd.MM_RED)
                 | header.tx & untyped
-                | is_load & ~is_supported(attr)
+                | is_load & ~is_supported(attr, self.dtypes)
             ),
             facts.members.eq(entry.members),
             facts.stranger.eq(
@@ -392,4 +402,5 @@ def route_block(config: Config) -> Route:
         objects=config.objects,
         chunk_bytes=config.chunk_bytes,
         gpu_address_bit=config.gpu_address_bit,
+        dtypes=config.arithmetic.dtypes,
     )

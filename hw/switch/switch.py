@@ -8,7 +8,6 @@ from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from dysharp.hw.axi import axi4_lite
 from dysharp.hw.config import Config
 from dysharp.hw.csr import CsrBank
-from dysharp.hw.errors import ConfigError
 from dysharp.hw.registers import switch_registers
 from dysharp.hw.share import place
 from dysharp.hw.switch.object_table import ObjectTable
@@ -30,12 +29,7 @@ class Switch(Component):
 
     Parameters
     ----------
-    config : the configuration; ``switch.order`` must be ``arrival``
-
-    Raises
-    ------
-    ConfigError
-        For an order that is not built.
+    config : the configuration
 
     Source
     ------
@@ -48,10 +42,6 @@ class Switch(Component):
     """In(axi4_lite), registers and object table."""
 
     def __init__(self, config: Config):
-        order = config.switch.order
-        if order != "arrival":
-            rule = f"Order must be arrival, the only one built so far, not {order!r}"
-            raise ConfigError("switch.order", order, rule)
         self.config = config
         self.registers = switch_registers(
             gpus=config.gpus,
@@ -59,6 +49,8 @@ class Switch(Component):
             chunk_bytes=config.chunk_bytes,
             objects=config.objects,
             sessions=config.switch.sessions,
+            arithmetic=config.arithmetic,
+            order=config.switch.order,
         )
         super().__init__(
             {
@@ -105,6 +97,8 @@ class Switch(Component):
             gpu_address_bit=config.gpu_address_bit,
             queue_depth=config.switch.queue_depth,
             sessions=config.switch.sessions,
+            arithmetic=config.arithmetic,
+            order=config.switch.order,
         )
 
     def _observe(self, m: Module, ports: list[Port], bank: Any) -> None:
