@@ -7,12 +7,14 @@ that does not build, or fails for another reason, proves nothing and is reported
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import dysharp
@@ -23,12 +25,12 @@ __all__ = ["Mutant", "run_mutant"]
 
 _CAUGHT, _SURVIVED, _BROKEN = 3, 0, 4
 _RUN = f"""
-import sys
+import json, sys
 from dysharp.hw.config import load_preset
 from dysharp.sim_tb.run import SimulationFailed, run_block
-block, preset, test = sys.argv[1:]
+block, preset, changes, module, test = sys.argv[1:]
 try:
-    run_block(block, load_preset(preset), tests=[test])
+    run_block(block, load_preset(preset, **json.loads(changes)), module, tests=[test])
 except SimulationFailed as failure:
     print(failure)
     sys.exit({_CAUGHT} if str(failure).startswith(test + ": ") else {_BROKEN})
@@ -50,9 +52,13 @@ class Mutant:
     before, after : str
         Text that occurs once in the file, and what stands there instead.
     test : str
-        The cocotb test of ``sim_tb/<block>/<block>_tests.py`` that must fail.
+        The cocotb test that must fail.
     preset : str
         Configuration to build.
+    changes : mapping
+        Fields of the configuration that differ from the preset's.
+    module : str
+        Full name of the test's module; that of ``sim_tb/<block>/<block>_tests.py`` by default.
     """
 
     name: str
@@ -62,6 +68,8 @@ class Mutant:
     after: str
     test: str
     preset: str = "tiny"
+    changes: Mapping[str, int | str | bool] = field(default_factory=dict)
+    module: str = ""
 
 
 def run_mutant(mutant: Mutant) -> str:
@@ -91,7 +99,7 @@ def run_mutant(mutant: Mutant) -> str:
             )
         path.write_text(text.replace(mutant.before, mutant.after))
         done = subprocess.run(
-            [sys.executable, "-c", _RUN, mutant.block, mutant.preset, mutant.test],
+            [sys.executable, "-c", _RUN, *_arguments(mutant)],
             env={**os.environ, "PYTHONPATH": folder, "DYSHARP_BUILD": str(build_root())},
             cwd=folder,  # the first place that Python looks for packages
             capture_output=True,
@@ -101,6 +109,11 @@ def run_mutant(mutant: Mutant) -> str:
     report = (done.stdout + done.stderr).strip()
     assert done.returncode == _CAUGHT, f"mutant proves nothing: {mutant.name}\n{report[-2000:]}"
     return done.stdout.strip()
+
+
+def _arguments(mutant: Mutant) -> list[str]:
+    changes = json.dumps(dict(mutant.changes))
+    return [mutant.block, mutant.preset, changes, mutant.module, mutant.test]
 
 
 def _no_caches(folder: str, names: list[str]) -> list[str]:
