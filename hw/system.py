@@ -13,7 +13,7 @@ from dysharp.hw.gpu.instruction import Instruction, Result
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.registers import maps_of
 from dysharp.hw.share import place
-from dysharp.hw.switch.reduction import LogEntry
+from dysharp.hw.switch.reduction_ports import LogEntry
 from dysharp.hw.switch.switch import Switch
 
 __all__ = ["System", "system_block"]

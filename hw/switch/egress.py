@@ -14,7 +14,8 @@ from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Column, Lanes, QueueReader
 from dysharp.hw.switch.error_answer import Fault
 from dysharp.hw.switch.prune import Prune
-from dysharp.hw.switch.reduction import LogEntry, ReductionEvents, reduction_unit
+from dysharp.hw.switch.reduction import reduction_unit
+from dysharp.hw.switch.reduction_ports import LogEntry, ReductionEvents
 from dysharp.hw.switch.session import SessionId, session_stream
 
 __all__ = ["Egress", "egress_block"]

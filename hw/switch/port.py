@@ -15,7 +15,7 @@ from dysharp.hw.switch.egress import Egress
 from dysharp.hw.switch.error_answer import Fault
 from dysharp.hw.switch.ingress import FAULTS, Ingress
 from dysharp.hw.switch.object_table import ObjectEntry
-from dysharp.hw.switch.reduction import LogEntry
+from dysharp.hw.switch.reduction_ports import LogEntry
 
 __all__ = ["LINK_EDGE", "Port", "port_events"]
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out, connect, flipped
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import Component, connect, flipped
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.alu.alu import ReductionAlu, ResultRounder
@@ -12,53 +12,15 @@ from dysharp.hw.alu.reductions import Arithmetic
 from dysharp.hw.config import Config
 from dysharp.hw.errors import ConfigError
 from dysharp.hw.link.fifo import Fifo
-from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.memory import Ram
-from dysharp.hw.packet import FLIT_BITS, Cmd, Header, Status
 from dysharp.hw.share import place
 from dysharp.hw.switch.answer import AnswerEngine
-from dysharp.hw.switch.crosspoint import Contribution
-from dysharp.hw.switch.error_answer import Fault, smaller_status
-from dysharp.hw.switch.session import SessionId, session_stream
-from dysharp.hw.switch.session_table import Completion, SessionTable, Stray
+from dysharp.hw.switch.intake import Intake
+from dysharp.hw.switch.rank import RankUnit
+from dysharp.hw.switch.reduction_ports import reduction_signature
+from dysharp.hw.switch.session_table import Completion
 
-__all__ = ["LogEntry", "ReductionEvents", "ReductionUnit", "reduction_block", "reduction_unit"]
-
-
-class LogEntry(data.Struct):
-    """A contribution that counts, in the order of accumulation; a pulse.
-
-    Members
-    -------
-    valid : one is accepted in this cycle
-    maddr, stage : as in the contribution, which copies them from the request
-    source : port that it came in at
-    """
-
-    valid: 1
-    maddr: 48
-    stage: 1
-    source: 7
-
-
-class ReductionEvents(data.Struct):
-    """What happens, for counters.
-
-    Members
-    -------
-    accepted : a contribution counts
-    late, unexpected, surplus, wrong_length : one is dropped, and why; see :class:`Stray`
-    poisoned : one that counts came poisoned
-    answered : a session is answered, by a result or an ERR
-    """
-
-    accepted: 1
-    late: 1
-    unexpected: 1
-    surplus: 1
-    wrong_length: 1
-    poisoned: 1
-    answered: 1
+__all__ = ["ReductionUnit", "reduction_block", "reduction_unit"]
 
 
 class ReductionUnit(Component):
@@ -114,19 +76,7 @@ class ReductionUnit(Component):
     def __init__(self, *, ports: int, sessions: int, chunk_flits: int, arithmetic: Arithmetic):
         self.ports, self.sessions, self.chunk_flits = ports, sessions, chunk_flits
         self.arithmetic = arithmetic
-        super().__init__(
-            {
-                "reserve": In(session_stream(ports)),
-                "session": Out(SessionId),
-                "i": In(stream.Signature(Contribution)),
-                "port": In(7),
-                "o": Out(FlitStream),
-                "log": Out(LogEntry),
-                "fault": Out(Fault),
-                "occupied": Out(range(sessions + 1)),
-                "events": Out(ReductionEvents),
-            }
-        )
+        super().__init__(reduction_signature(ports=ports, sessions=sessions))
 
     @property
     def module_name(self) -> str:
@@ -134,9 +84,9 @@ class ReductionUnit(Component):
         return f"reduction_{self.ports}x{self.sessions}x{self.chunk_flits}_{self.arithmetic.name}"
 
     def elaborate(self, platform):
-        """Find (the session), decide and add, write back; then answer."""
+        """Take in what counts; add, write back; then answer."""
         m = Module()
-        table = SessionTable(ports=self.ports, sessions=self.sessions)
+        intake = Intake(ports=self.ports, sessions=self.sessions, chunk_flits=self.chunk_flits)
         alu = ReductionAlu(**self.arithmetic.options)
         rounder = ResultRounder(dtypes=self.arithmetic.dtypes)
         words = Ram(
@@ -144,94 +94,49 @@ class ReductionUnit(Component):
         )
         finished = Fifo(shape=Completion, depth=max(2, self.sessions))
         answers = AnswerEngine(chunk_flits=self.chunk_flits, rounder=rounder)
-        m.submodules.table = place(table)
+        m.submodules.intake = place(intake)
         m.submodules.alu = place(alu)
         m.submodules.accumulators = place(words)
         m.submodules.finished = place(finished)
         m.submodules.answers = place(answers)
+        connect(m, flipped(self.reserve), intake.reserve)
+        connect(m, flipped(self.i), intake.i)
         m.d.comb += [
-            self.session.eq(table.session),
-            self.occupied.eq(table.occupied),
+            self.session.eq(intake.session),
+            self.log.eq(intake.log),
+            self.fault.eq(intake.fault),
+            self.occupied.eq(intake.occupied),
+            self.events.eq(intake.events),
         ]
-        connect(m, flipped(self.reserve), table.reserve)
-        self._accumulate(m, table, alu, words, finished, answers)
-        self._answer(m, table, finished, answers, words)
+        self._accumulate(m, intake, alu, words, finished, answers)
+        connect(m, finished.o, answers.i)
+        m.d.comb += [
+            answers.port.eq(self.port),
+            intake.record_en.eq(answers.record_en),
+            intake.record_session.eq(finished.o.payload.id.session),
+            answers.record.eq(intake.record),
+            answers.accumulator.eq(words.read_data),
+            intake.release.eq(answers.release),
+            intake.released.eq(answers.released),
+        ]
+        connect(m, answers.o, flipped(self.o))
         return m
 
-    def _accumulate(self, m: Module, table, alu, words, finished, answers) -> None:
-        word_bits = ceil_log2(self.chunk_flits)
-        address_shape = word_bits + ceil_log2(self.sessions)
-
-        # Find: the header names the session; each DATA flit reads the accumulators it is added to.
-        flit = self.i.payload.flit
-        arriving: Any = Signal(Header)
-        at_header = Signal(init=1)
-        found: Any = Signal(SessionId)
-        word = Signal(word_bits)
-        address = Signal(address_shape)
-        in_adder, accept, reads = Signal(), Signal(), Signal()
+    def _accumulate(self, m: Module, intake, alu, words, finished, answers) -> None:
+        upcoming, operand = intake.upcoming, intake.o
+        address = self._address(upcoming)
         m.d.comb += [
-            arriving.eq(flit.data),
-            address.eq(Cat(word, found.session)),
-            self.i.ready.eq(at_header | ~in_adder),
-            accept.eq(self.i.valid & self.i.ready),
-            table.find_en.eq(accept & at_header),
-            table.find.session.eq(arriving.replica_tag.session),
-            table.find.generation.eq(arriving.replica_tag.generation),
-        ]
-        with m.If(accept):
-            m.d.sync += [at_header.eq(flit.last), word.eq(Mux(at_header, 0, word + 1))]
-            with m.If(at_header):
-                m.d.sync += found.eq(table.find)
-
-        # Decide at the header, keep the decision for the rest; count at the last flit.
-        is_here, is_header, is_last, is_poisoned = (
-            Signal(name=name) for name in ("is_here", "is_header", "is_last", "is_poisoned")
-        )
-        operand = Signal(FLIT_BITS)
-        here_address = Signal(address_shape)
-        header: Any = Signal(Header)
-        source = Signal(7)
-        accepted, held = Signal(), Signal()
-        m.d.sync += [
-            is_here.eq(accept),
-            is_header.eq(at_header),
-            is_last.eq(flit.last),
-            is_poisoned.eq(flit.last & flit.poison),
-            operand.eq(flit.data),
-            here_address.eq(address),
-        ]
-        with m.If(accept & at_header):
-            m.d.sync += [header.eq(arriving), source.eq(self.i.payload.source)]
-        is_error = header.cmd == Cmd.ERR
-        counts = Signal()
-        m.d.comb += [
-            table.claim.id.session.eq(header.replica_tag.session),
-            table.claim.id.generation.eq(header.replica_tag.generation),
-            table.claim.source.eq(source),
-            table.claim.flits.eq(header.len),
-            table.claim.is_error.eq(is_error),
-            accepted.eq(Mux(is_header, table.verdict.accept, held)),
-            counts.eq(is_here & is_last & accepted),
-            table.commit.eq(counts),
-            table.commit_count.eq(header.multimem.count),
-            table.commit_status.eq(_status(header, is_error, is_poisoned)),
-        ]
-        with m.If(is_here & is_header):
-            m.d.sync += held.eq(table.verdict.accept)
-
-        # Add; the result is written when it comes out, and a session finishes behind it.
-        adds = Signal()
-        m.d.comb += [
-            adds.eq(is_here & ~is_header & accepted & ~is_error),
-            alu.attr.eq(table.verdict.attr),
-            alu.load.eq(table.verdict.fresh),
-            alu.operand.eq(operand),
+            alu.attr.eq(operand.attr),
+            alu.load.eq(operand.fresh),
+            alu.operand.eq(operand.data),
             alu.accumulator.eq(words.read_data),
         ]
-        writing, completing = adds, table.completes
-        write_address, completion = here_address, table.completion
-        conflicts = [is_here & ~is_header & (here_address == address)]
+
+        # The result is written when it comes out, and a session finishes behind it. Flits behind
+        # each other are of one contribution, or a header is between them: they never meet.
+        writing, write_address = operand.valid, self._address(operand)
+        completing, completion = intake.finishes, intake.finished.completion
+        conflicts = []
         for stage in range(1, alu.latency + 1):
             writing = _delayed(m, writing, f"writing{stage}")
             write_address = _delayed(m, write_address, f"address{stage}")
@@ -240,7 +145,7 @@ class ReductionUnit(Component):
             if stage < alu.latency:
                 conflicts.append(writing & (write_address == address))
         m.d.comb += [
-            in_adder.eq(Cat(conflicts).any()),
+            intake.hold.eq(Cat(conflicts).any()),
             words.write_en.eq(writing),
             words.write_addr.eq(write_address),
             words.write_data.eq(alu.result),
@@ -249,49 +154,18 @@ class ReductionUnit(Component):
         ]
 
         # A flit that is only loaded leaves the read port to the answers.
+        reads = Signal()
         m.d.comb += [
-            reads.eq(accept & ~at_header & ~table.verdict.fresh),
+            reads.eq(upcoming.taken & ~upcoming.fresh),
             answers.word_granted.eq(answers.word_wanted & ~reads),
             words.read_en.eq(reads | answers.word_wanted),
             words.read_addr.eq(Mux(reads, address, Cat(answers.word, answers.word_session))),
         ]
-        strays = is_here & is_header & ~table.verdict.accept
-        self._report(m, table, header, source, counts, strays, is_poisoned)
 
-    def _answer(self, m: Module, table, finished, answers, words) -> None:
-        m.d.comb += [
-            answers.port.eq(self.port),
-            table.record_en.eq(answers.record_en),
-            table.record_session.eq(finished.o.payload.id.session),
-            answers.record.eq(table.record),
-            answers.accumulator.eq(words.read_data),
-            table.release.eq(answers.release),
-            table.released.eq(answers.released),
-        ]
-        connect(m, finished.o, answers.i)
-        connect(m, answers.o, flipped(self.o))
-
-    def _report(self, m: Module, table, header, source, counts, strays, is_poisoned) -> None:
-        address = header.multimem
-        poisoned = counts & is_poisoned
-        m.d.comb += [
-            self.log.valid.eq(counts),
-            self.log.maddr.eq(address.maddr),
-            self.log.stage.eq(address.stage),
-            self.log.source.eq(source),
-            self.fault.valid.eq(strays | poisoned | table.miscounted),
-            self.fault.status.eq(Mux(strays | table.miscounted, Status.MALFORMED, Status.POISONED)),
-            self.fault.answered.eq(~strays),
-            self.fault.cmd.eq(Value.cast(header.cmd)),
-            self.fault.addr.eq(header.addr),
-            self.events.accepted.eq(counts),
-            self.events.poisoned.eq(poisoned),
-            self.events.answered.eq(table.release),
-        ]
-        for stray in Stray:
-            if stray is not Stray.NONE:
-                event = self.events[stray.name.lower()]
-                m.d.comb += event.eq(strays & (table.verdict.stray == stray))
+    def _address(self, flit):
+        """Accumulators of a flit."""
+        session_bits, word_bits = ceil_log2(self.sessions), ceil_log2(self.chunk_flits)
+        return Cat(flit.word[:word_bits], flit.session[:session_bits])
 
 
 def _delayed(m: Module, value, name: str):
@@ -300,37 +174,34 @@ def _delayed(m: Module, value, name: str):
     return later
 
 
-def _status(header, is_error, is_poisoned):
-    """Status that a contribution brings into its session; an ERR without one is malformed."""
-    given = Value.cast(header.multimem.attr)
-    given = Mux(is_error, Mux(given.any(), given, Status.MALFORMED), Status.OK)
-    return smaller_status(given, Mux(is_poisoned, Status.POISONED, Status.OK))
-
-
 def reduction_unit(
     *, ports: int, sessions: int, chunk_flits: int, arithmetic: Arithmetic, order: str
-) -> ReductionUnit:
+) -> ReductionUnit | RankUnit:
     """The reduction unit for an order of accumulation.
 
     Parameters
     ----------
     ports, sessions, chunk_flits, arithmetic : as in :class:`ReductionUnit`
-    order : ``arrival``
+    order : ``arrival`` or ``rank``
 
     Raises
     ------
     ConfigError
-        For an order that is not built.
+        For an order that is not built, and a store of order ``rank`` that is too large.
     """
+    if order == "rank":
+        return RankUnit(
+            ports=ports, sessions=sessions, chunk_flits=chunk_flits, arithmetic=arithmetic
+        )
     if order != "arrival":
-        rule = f"Order must be arrival, the only one built so far, not {order!r}"
+        rule = f"Order must be arrival or rank, the ones built so far, not {order!r}"
         raise ConfigError("switch.order", order, rule)
     return ReductionUnit(
         ports=ports, sessions=sessions, chunk_flits=chunk_flits, arithmetic=arithmetic
     )
 
 
-def reduction_block(config: Config) -> ReductionUnit:
+def reduction_block(config: Config) -> ReductionUnit | RankUnit:
     """One port's reduction unit, as a block of its own."""
     return reduction_unit(
         ports=config.ports,
