@@ -10,7 +10,8 @@ from dysharp.sim_tb.mutation import Mutant
 __all__ = ["MUTANTS"]
 
 _PARSER, _ROUTE, _REPLICATE = "switch/parser.py", "switch/route.py", "switch/replicate.py"
-_REDUCTION, _SESSIONS, _PRUNE = "switch/reduction.py", "switch/session_table.py", "switch/prune.py"
+_REDUCTION, _INTAKE = "switch/reduction.py", "switch/intake.py"
+_SESSIONS, _PRUNE = "switch/session_table.py", "switch/prune.py"
 _TLB, _MANAGER = "gpu/al_tlb.py", "gpu/al_manager.py"
 
 MUTANTS = (
@@ -82,7 +83,7 @@ MUTANTS = (
         "the first contribution is added to what stood there",
         block="reduction",
         file=_REDUCTION,
-        before="alu.load.eq(table.verdict.fresh)",
+        before="alu.load.eq(operand.fresh)",
         after="alu.load.eq(0)",
         test="first_is_loaded",
     ),
@@ -97,7 +98,7 @@ MUTANTS = (
     Mutant(
         "a poisoned contribution is summed like any other",
         block="reduction",
-        file=_REDUCTION,
+        file=_INTAKE,
         before="is_poisoned.eq(flit.last & flit.poison)",
         after="is_poisoned.eq(0)",
         test="smallest_status_wins",

@@ -50,8 +50,8 @@ MUTANTS = [
         "accumulators are read while their sum is in the adder",
         "reduction",
         "switch/reduction.py",
-        "in_adder.eq(Cat(conflicts).any())",
-        "in_adder.eq(0)",
+        "intake.hold.eq(Cat(conflicts).any())",
+        "intake.hold.eq(0)",
         "short_chunks_wait_for_the_adder",
     ),
     Mutant(
