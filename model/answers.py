@@ -7,7 +7,7 @@ from dysharp.hw.packet import Cmd, Packet, Status
 from dysharp.model.combine import Combined
 from dysharp.model.experts import expert_output
 from dysharp.model.instructions import Instruction, data_flits
-from dysharp.model.numerics import reduce_bf16_array
+from dysharp.model.numerics_array import reduce_bf16_array
 from dysharp.model.protocol import Protocol
 from dysharp.model.slots import SlotTable
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysharp.model.layout import ObjectLayout
-from dysharp.model.numerics import bf16_to_f32_array, f32_to_bf16_array
+from dysharp.model.numerics_array import bf16_to_f32_array, f32_to_bf16_array
 
 __all__ = [
     "Combined",

@@ -3,14 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dysharp.model.numerics import (
-    BF16,
-    F32,
-    bf16_to_f32_array,
-    convert,
-    f32_to_bf16_array,
-    multiply,
-)
+from dysharp.model.floats import BF16, F32, convert, multiply
+from dysharp.model.numerics_array import bf16_to_f32_array, f32_to_bf16_array
 
 __all__ = ["expert_scale", "expert_output", "expert_output_scalar", "telling_weights"]
 

@@ -1,193 +1,203 @@
-"""Arithmetic of the reduction, as a specification: what one add and one rounding do to the bits.
+"""The reductions as a specification: every (dtype, op, acc) of the wire and what it computes.
 
-The scalar functions work on bit patterns in plain Python integers and are meant to be read. They
-know no number format; a format is one :class:`FloatFormat`, a reduction one row of
-:data:`REDUCTIONS`. The ``*_array`` functions are their twin on numpy arrays, tested equal to them,
-and are what the golden model runs on whole batches.
+A reduction takes elements of one type in the order given. The first one is loaded (converted to
+the accumulator's type, which is exact, and a NaN made canonical; it is not added to 0, so -0 alone
+stays -0), the others are combined with it one by one, each result rounded to the accumulator's
+type, and what comes out is rounded to the wire's type once. The same in the switch and in a GPU.
 
-Rules, the same in the switch and in a GPU:
-
-- every rounding is to nearest, ties to even, and subnormals are kept;
-- a NaN operand, and ``inf - inf``, give the format's one canonical NaN;
-- ``x + -x`` is +0 and ``-0 + -0`` is -0;
-- the first value of a sum is loaded (a NaN made canonical), not added to 0, so -0 alone stays -0;
-- a sum is taken in the accumulator's format and rounded to the wire's format once.
-
-Source: IEEE 754-2019 sections 4.3.1, 6.2, 6.3; PTX ISA ``add``, ``cvt.rn``; canonical NaNs as
-NVIDIA GPUs produce them.
+The functions work on bit patterns in plain Python integers and are meant to be read; what they do
+to a floating-point number is in :mod:`dysharp.model.floats`. Their twin on numpy arrays, tested
+equal to them, is :mod:`dysharp.model.numerics_array`.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import reduce
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dysharp.hw.packet import Dtype, Op
+from dysharp.hw.packet import FLIT_BITS, Attr, Dtype, Op
+from dysharp.model import floats
+from dysharp.model.floats import BF16, E4M3, E5M2, F16, F32, F32_FTZ, F64, FloatFormat
 
 __all__ = [
-    "FloatFormat",
-    "Unpacked",
-    "BF16",
-    "F32",
-    "Reduction",
+    "ALL_DTYPES",
+    "DEFAULT_DTYPES",
+    "FORMATS",
     "REDUCTIONS",
-    "reduction",
-    "unpack",
-    "pack",
-    "convert",
-    "add",
-    "multiply",
+    "IntegerFormat",
+    "Reduction",
+    "attr_bits",
+    "elements",
+    "flit",
+    "reduce_exact",
     "reduce_list",
-    "bf16_to_f32_array",
-    "f32_to_bf16_array",
-    "add_f32_array",
-    "reduce_bf16_array",
+    "reduction",
+    "row_of",
+    "supports",
 ]
 
 
-class Unpacked(NamedTuple):
-    """A number taken apart: ``(-1)**sign * significand * 2**exponent``, or ``"inf"``, ``"nan"``."""
-
-    sign: int
-    significand: int
-    exponent: int
-    special: str = ""
-
-
 @dataclass(frozen=True)
-class FloatFormat:
-    """A binary interchange format with infinities.
+class IntegerFormat:
+    """Two's complement integers, unsigned ones, or plain bits.
 
     Parameters
     ----------
     name : name as in PTX
-    exponent_bits, mantissa_bits : widths of the two fields
-    nan : the canonical NaN
+    bits : width
+    signed : the top bit counts negative in comparisons
     """
 
     name: str
-    exponent_bits: int
-    mantissa_bits: int
-    nan: int
+    bits: int
+    signed: bool = False
 
-    @property
-    def bits(self) -> int:
-        """Width of the whole."""
-        return 1 + self.exponent_bits + self.mantissa_bits
-
-    @property
-    def min_exponent(self) -> int:
-        """Exponent of the smallest normal number."""
-        return 2 - (1 << self.exponent_bits - 1)
-
-    @property
-    def infinity(self) -> int:
-        """Bit pattern of +infinity."""
-        return ((1 << self.exponent_bits) - 1) << self.mantissa_bits
+    def value(self, bits: int) -> int:
+        """The number that a bit pattern stands for."""
+        return bits - (self.signed and bits >> self.bits - 1) * (1 << self.bits)
 
 
-BF16 = FloatFormat("bf16", exponent_bits=8, mantissa_bits=7, nan=0x7FFF)
-F32 = FloatFormat("f32", exponent_bits=8, mantissa_bits=23, nan=0x7FFF_FFFF)
+U32 = IntegerFormat("u32", 32)
+S32 = IntegerFormat("s32", 32, signed=True)
+U64 = IntegerFormat("u64", 64)
+S64 = IntegerFormat("s64", 64, signed=True)
+B32 = IntegerFormat("b32", 32)
+B64 = IntegerFormat("b64", 64)
 
-
-def unpack(bits: int, form: FloatFormat) -> Unpacked:
-    """Take a bit pattern apart."""
-    sign = bits >> form.bits - 1 & 1
-    field = bits >> form.mantissa_bits & (1 << form.exponent_bits) - 1
-    mantissa = bits & (1 << form.mantissa_bits) - 1
-    if field == (1 << form.exponent_bits) - 1:
-        return Unpacked(sign, 0, 0, "nan" if mantissa else "inf")
-    smallest = form.min_exponent - form.mantissa_bits
-    if field == 0:
-        return Unpacked(sign, mantissa, smallest)
-    return Unpacked(sign, mantissa | 1 << form.mantissa_bits, smallest + field - 1)
-
-
-def pack(value: Unpacked, form: FloatFormat) -> int:
-    """Round to nearest, ties to even, and give the bit pattern. Overflow gives infinity."""
-    if value.special == "nan":
-        return form.nan
-    sign = value.sign << form.bits - 1
-    if value.special == "inf":
-        return sign | form.infinity
-    if value.significand == 0:
-        return sign
-    leading = value.significand.bit_length() - 1 + value.exponent
-    last = max(leading, form.min_exponent) - form.mantissa_bits
-    dropped = last - value.exponent
-    if dropped <= 0:
-        kept = value.significand << -dropped
-    else:
-        kept = value.significand >> dropped
-        rest = value.significand & (1 << dropped) - 1
-        half = 1 << dropped - 1
-        kept += rest > half or (rest == half and kept & 1)
-    # The hidden bit of `kept` adds one to the exponent field, and so does a carry out of it.
-    field = last + form.mantissa_bits - form.min_exponent
-    return sign | min((field << form.mantissa_bits) + kept, form.infinity)
-
-
-def convert(bits: int, source: FloatFormat, target: FloatFormat) -> int:
-    """The same number in another format: exact if it fits, else rounded once."""
-    return pack(unpack(bits, source), target)
-
-
-def add(a: int, b: int, form: FloatFormat) -> int:
-    """Sum of two bit patterns of one format, rounded once."""
-    x, y = unpack(a, form), unpack(b, form)
-    if "nan" in (x.special, y.special):
-        return form.nan
-    if x.special and y.special:
-        return a if x.sign == y.sign else form.nan
-    if x.special or y.special:
-        return a if x.special else b
-    exponent = min(x.exponent, y.exponent)
-    total = sum((-1) ** v.sign * (v.significand << v.exponent - exponent) for v in (x, y))
-    sign = int(total < 0) if total else x.sign & y.sign
-    return pack(Unpacked(sign, abs(total), exponent), form)
-
-
-def multiply(a: int, b: int, form: FloatFormat) -> int:
-    """Product of two bit patterns of one format, rounded once. Only the experts multiply."""
-    x, y = unpack(a, form), unpack(b, form)
-    sign = x.sign ^ y.sign
-    if "nan" in (x.special, y.special):
-        return form.nan
-    if x.special or y.special:
-        zero = any(not v.special and not v.significand for v in (x, y))
-        return form.nan if zero else sign << form.bits - 1 | form.infinity
-    return pack(Unpacked(sign, x.significand * y.significand, x.exponent + y.exponent), form)
+Format = FloatFormat | IntegerFormat
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """One row of the table of reductions: format on the wire, format of the accumulator."""
+    """One row of the table of reductions.
 
-    wire: FloatFormat
-    accumulator: FloatFormat
+    Parameters
+    ----------
+    op : what combines two elements
+    wire : type of the elements
+    accumulator : type in which they are combined
+    """
 
+    op: Op
+    wire: Format
+    accumulator: Format
+
+    def load(self, bits: int) -> int:
+        """An element of the wire's type in the accumulator's."""
+        if isinstance(self.wire, FloatFormat) and isinstance(self.accumulator, FloatFormat):
+            return floats.load(bits, self.wire, self.accumulator)
+        return bits
+
+    def combine(self, total: int, operand: int) -> int:
+        """One step: both in the accumulator's type, and so is the result."""
+        if isinstance(self.accumulator, FloatFormat):
+            return _FLOAT_OPS[self.op](total, operand, self.accumulator)
+        return _combine_integers(self.op, total, operand, self.accumulator)
+
+    def result(self, total: int) -> int:
+        """The accumulator in the wire's type, rounded once; fp8 saturates, infinities too."""
+        if isinstance(self.wire, FloatFormat) and isinstance(self.accumulator, FloatFormat):
+            return floats.convert(total, self.accumulator, self.wire)
+        return total
+
+
+_FLOAT_OPS = {Op.ADD: floats.add, Op.MIN: floats.minimum, Op.MAX: floats.maximum}
+
+
+def _combine_integers(op: Op, a: int, b: int, form: IntegerFormat) -> int:
+    match op:
+        case Op.ADD:
+            return (a + b) % (1 << form.bits)
+        case Op.MIN:
+            return min(a, b, key=form.value)
+        case Op.MAX:
+            return max(a, b, key=form.value)
+        case Op.AND:
+            return a & b
+        case Op.OR:
+            return a | b
+        case Op.XOR:
+            return a ^ b
+
+
+_ARITHMETIC = (Op.ADD, Op.MIN, Op.MAX)
+_LOGIC = (Op.AND, Op.OR, Op.XOR)
+_TABLE: dict[Dtype, tuple[tuple[Op, ...], tuple[Format, ...]]] = {
+    # dtype: (ops, (accumulator of acc 0, of acc 1)); that of acc 0 is the type itself
+    Dtype.BF16: (_ARITHMETIC, (BF16, F32)),
+    Dtype.F16: (_ARITHMETIC, (F16, F32)),
+    Dtype.F32: ((Op.ADD,), (F32,)),
+    Dtype.F64: ((Op.ADD,), (F64,)),
+    Dtype.E4M3: (_ARITHMETIC, (E4M3, F16)),
+    Dtype.E5M2: (_ARITHMETIC, (E5M2, F16)),
+    Dtype.U32: (_ARITHMETIC, (U32,)),
+    Dtype.S32: (_ARITHMETIC, (S32,)),
+    Dtype.U64: (_ARITHMETIC, (U64,)),
+    Dtype.S64: ((Op.MIN, Op.MAX), (S64,)),
+    Dtype.B32: (_LOGIC, (B32,)),
+    Dtype.B64: (_LOGIC, (B64,)),
+}
+
+FORMATS: dict[Dtype, Format] = {dtype: forms[0] for dtype, (_, forms) in _TABLE.items()}
+"""The type of an element on the wire."""
 
 REDUCTIONS: dict[tuple[Dtype, Op, int], Reduction] = {
-    (Dtype.BF16, Op.ADD, 1): Reduction(BF16, F32),
+    (dtype, op, acc): Reduction(op, forms[0], form)
+    for dtype, (ops, forms) in _TABLE.items()
+    for op in ops
+    for acc, form in enumerate(forms)
 }
 """(dtype, op, acc) of a packet's attr to what is done; anything else is refused (ERR 5)."""
 
+ALL_DTYPES = frozenset(FORMATS)
+DEFAULT_DTYPES = ALL_DTYPES - {Dtype.F64}
+"""The types that a build has unless it says otherwise."""
 
-def reduction(dtype: Dtype, op: Op, acc: int) -> Reduction:
-    """Look up a row of :data:`REDUCTIONS`; ValueError if the combination is unsupported."""
+
+def reduction(dtype: Dtype, op: Op, acc: int, *, ftz: bool = False) -> Reduction:
+    """Look up a row of :data:`REDUCTIONS`; ``ftz`` flushes the subnormals of f32.
+
+    Raises
+    ------
+    ValueError
+        If the combination is unsupported.
+    """
     try:
-        return REDUCTIONS[dtype, op, acc]
+        row = REDUCTIONS[dtype, op, acc]
     except KeyError:
         raise ValueError(
             f"Reduction must be one of the supported (dtype, op, acc), "
             f"not {dtype.name} {op.name} acc={acc}"
         ) from None
+    return replace(row, accumulator=F32_FTZ) if ftz and dtype is Dtype.F32 else row
+
+
+def attr_bits(dtype: Dtype, op: Op = Op.ADD, acc: int = 0) -> int:
+    """The attr field of a packet that asks for a reduction."""
+    return Attr.const({"dtype": dtype, "op": op, "acc": acc}).as_bits()
+
+
+_BY_ATTR = {attr_bits(*row): row for row in REDUCTIONS}
+
+
+def row_of(attr: int) -> tuple[Dtype, Op, int]:
+    """The key of :data:`REDUCTIONS` that an attr field (not 0) names; ValueError if none."""
+    if attr not in _BY_ATTR:
+        raise ValueError(f"Attr must be that of a supported reduction, not {attr:#04x}")
+    return _BY_ATTR[attr]
+
+
+def supports(attr: int, dtypes: Iterable[Dtype] = DEFAULT_DTYPES) -> bool:
+    """Whether a build with these types reduces what an attr field (not 0) asks for."""
+    return attr in _BY_ATTR and _BY_ATTR[attr][0] in dtypes
 
 
 def reduce_list(
-    values: Iterable[int], *, dtype: Dtype = Dtype.BF16, op: Op = Op.ADD, acc: int = 1
+    values: Iterable[int],
+    *,
+    dtype: Dtype = Dtype.BF16,
+    op: Op = Op.ADD,
+    acc: int = 1,
+    ftz: bool = False,
 ) -> int:
     """Reduce bit patterns in the order given: load the first, combine the rest, round once.
 
@@ -195,53 +205,52 @@ def reduce_list(
     ----------
     values : at least one bit pattern of ``dtype``
     dtype, op, acc : as in a packet's attr
+    ftz : flush the subnormals of f32
 
     Returns
     -------
     int
         Bit pattern of ``dtype``.
     """
-    row = reduction(dtype, op, acc)
-    operands = [convert(value, row.wire, row.accumulator) for value in values]
-    if not operands:
+    row = reduction(dtype, op, acc, ftz=ftz)
+    return row.result(reduce(row.combine, map(row.load, _some(values))))
+
+
+def reduce_exact(
+    values: Iterable[int],
+    *,
+    dtype: Dtype = Dtype.BF16,
+    op: Op = Op.ADD,
+    acc: int = 1,
+    ftz: bool = False,
+) -> int:
+    """Reduce bit patterns as if the accumulator had no limits, and round once to ``dtype``.
+
+    The same for every order of the values. min, max and integers are exact in any case. Parameters
+    as of :func:`reduce_list`; ``acc`` says only whether the combination is supported.
+    """
+    row = reduction(dtype, op, acc, ftz=ftz)
+    if op is not Op.ADD or isinstance(row.wire, IntegerFormat):
+        return reduce_list(values, dtype=dtype, op=op, acc=acc)
+    return floats.add_exactly(_some(values), F32_FTZ if row.accumulator is F32_FTZ else row.wire)
+
+
+def _some(values: Iterable[int]) -> list[int]:
+    found = list(values)
+    if not found:
         raise ValueError("Values must be at least one bit pattern, not none")
-    total = operands[0]
-    for operand in operands[1:]:
-        total = add(total, operand, row.accumulator)
-    return convert(total, row.accumulator, row.wire)
+    return found
 
 
-# The twin on arrays. Host arithmetic is IEEE f32 with subnormals; only NaNs need care.
+def elements(word: int, dtype: Dtype) -> list[int]:
+    """The elements of a flit, lowest bits first."""
+    bits = FORMATS[dtype].bits
+    return [word >> low & (1 << bits) - 1 for low in range(0, FLIT_BITS, bits)]
 
 
-def bf16_to_f32_array(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """Widen uint16 bit patterns to f32 numbers, exactly."""
-    return (np.asarray(bits, np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-def f32_to_bf16_array(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Round f32 numbers to bf16 bit patterns, ties to even, NaN to 0x7FFF."""
-    values = np.ascontiguousarray(values, np.float32)
-    bits = values.view(np.uint32)
-    rounded = bits + ((bits >> np.uint32(16)) & np.uint32(1))
-    rounded += np.uint32(0x7FFF)
-    rounded >>= np.uint32(16)
-    result = rounded.astype(np.uint16)
-    result[np.isnan(values)] = BF16.nan
-    return result
-
-
-def add_f32_array(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Sum of f32 bit patterns, rounded once, NaN canonical."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = a.view(np.float32) + b.view(np.float32)
-    return np.where(np.isnan(total), np.uint32(F32.nan), total.view(np.uint32))
-
-
-def reduce_bf16_array(operands: Sequence[NDArray[np.uint16]]) -> NDArray[np.uint16]:
-    """:func:`reduce_list` of bf16, add, f32 accumulation, elementwise over equal-shaped arrays."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = bf16_to_f32_array(operands[0])
-        for operand in operands[1:]:
-            total += bf16_to_f32_array(operand)
-    return f32_to_bf16_array(total)
+def flit(values: Sequence[int], dtype: Dtype) -> int:
+    """The inverse of :func:`elements`."""
+    bits = FORMATS[dtype].bits
+    if len(values) * bits != FLIT_BITS:
+        raise ValueError(f"Elements must be {FLIT_BITS // bits} a flit, not {len(values)}")
+    return sum(value << bits * lane for lane, value in enumerate(values))

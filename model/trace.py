@@ -22,7 +22,7 @@ from dysharp.hw.errors import UserError
 from dysharp.hw.packet import FLIT_BYTES
 from dysharp.model.experts import telling_weights
 from dysharp.model.models import Model, get_model
-from dysharp.model.numerics import f32_to_bf16_array
+from dysharp.model.numerics_array import f32_to_bf16_array
 from dysharp.model.placement import Placement
 from dysharp.model.policies import Accumulation, PlacementKind, Policies
 from dysharp.model.protocol import ELEMENT_BYTES, Protocol

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dysharp.hw.alu.reductions import parse_dtypes
 from dysharp.hw.packet import Cmd, Packet
 from dysharp.hw.registers import gpu_experts, gpu_objects
 from dysharp.sim_tb.agents import (
@@ -167,7 +168,14 @@ class HubEnv:
         }
         self.objects: dict[int, HubObject] = {}
         self.expected = SparseMemory()
-        self.model = HubModel(self.expected, self.objects, bad=self.memory.bad)
+        self.dtypes = parse_dtypes(bench.manifest["config"]["dtypes"])
+        self.model = HubModel(
+            self.expected,
+            self.objects,
+            bad=self.memory.bad,
+            dtypes=self.dtypes,
+            ftz=bench.manifest["config"]["ftz"],
+        )
         self.sent = 0
 
     async def start(self) -> None:

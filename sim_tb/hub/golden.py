@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from dysharp.hw.packet import Cmd, Packet, Status
+from dysharp.hw.packet import Cmd, Dtype, Op, Packet, Status
+from dysharp.model.flits import reduce_flits
 from dysharp.model.layout import AL_VALID
-from dysharp.model.numerics import reduce_bf16_array
+from dysharp.model.numerics import DEFAULT_DTYPES, attr_bits, supports
 from dysharp.sim_tb.agents import SparseMemory
 
 __all__ = ["HubModel", "HubObject", "BF16_ADD_F32"]
 
-BF16_ADD_F32 = 0x88
-"""attr: accumulate in f32, add, bf16."""
+BF16_ADD_F32 = attr_bits(Dtype.BF16, Op.ADD, 1)
 LOADS = (Cmd.RD, Cmd.MM_LDR)
 POSTED = (Cmd.WRP, Cmd.MM_STP)
 
@@ -79,6 +77,10 @@ class HubModel:
     bad : sequence of (start, end)
         Addresses that memory refuses.
     gpu_address_bit : int
+    dtypes : collection of Dtype
+        The types that the build reduces.
+    ftz : bool
+        f32 subnormals count as zero.
 
     Attributes
     ----------
@@ -93,9 +95,11 @@ class HubModel:
         *,
         bad: Sequence[tuple[int, int]] = (),
         gpu_address_bit: int = 40,
+        dtypes: Collection[Dtype] = DEFAULT_DTYPES,
+        ftz: bool = False,
     ):
         self.memory, self.objects, self.bad = memory, objects, bad
-        self.gpu_address_bit = gpu_address_bit
+        self.gpu_address_bit, self.dtypes, self.ftz = gpu_address_bit, dtypes, ftz
         self.touches: list[dict[str, int]] = []
         self.written: list[dict[str, int]] = []
         self.full = 0
@@ -163,7 +167,8 @@ class HubModel:
             inside = delta + 16 * flits <= found.size
         if not inside:
             wrong.append(Status.MALFORMED.value)
-        if packet.cmd is Cmd.MM_RED or loads and (packet.attr or found.attr) != BF16_ADD_F32:
+        attr = packet.attr or found.attr
+        if packet.cmd is Cmd.MM_RED or loads and not supports(attr, self.dtypes):
             wrong.append(Status.UNSUPPORTED.value)
         if packet.poison:
             wrong.append(Status.POISONED.value)
@@ -191,12 +196,8 @@ class HubModel:
         statuses = [status or self._fails(address, flits) for status, address in places]
         if any(statuses):
             return statuses, []
-        chunks = [
-            np.frombuffer(self.memory.read_bytes(address, 16 * flits), "<u2")
-            for _, address in places
-        ]
-        raw = reduce_bf16_array(chunks).astype("<u2").tobytes()
-        return statuses, [int.from_bytes(raw[k : k + 16], "little") for k in range(0, len(raw), 16)]
+        chunks = [_flits(self.memory, address, flits) for _, address in places]
+        return statuses, list(reduce_flits(chunks, attr, ftz=self.ftz))
 
     def _places(self, packet: Packet, number, found: HubObject, aidx, offset, flits):
         """Status and address of each entry; first touches are done on the way."""

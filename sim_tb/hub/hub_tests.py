@@ -175,7 +175,7 @@ async def each_error_is_answered(dut):
     send(load(values, entry, aidx=1, targets=[0]))
     send(store(values, entry, aidx=1, targets=[0], stage=1))
     send(load(values, other, targets=[0]))
-    send(load(values, entry, targets=[0], attr=BF16_ADD_F32 & 0x7F))
+    send(load(values, entry, targets=[0], attr=BF16_ADD_F32 | 0x30))
     send(load(values, entry, targets=[0], attr=0x80))
     reduction = store(values, entry, targets=[0], be=False)
     reduction.cmd = Cmd.MM_RED

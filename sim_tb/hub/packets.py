@@ -5,31 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from dysharp.hw.packet import Cmd, Packet
+from dysharp.hw.packet import Cmd, Dtype, Packet
+from dysharp.sim_tb.elements import random_bytes
 from dysharp.sim_tb.hub.golden import HubObject
 
-__all__ = ["SPECIAL_BF16", "bf16_bytes", "fill_rows", "load", "make_object", "store"]
-
-SPECIAL_BF16 = (
-    0x0000,
-    0x8000,
-    0x0001,
-    0x8001,
-    0x007F,
-    0x0080,
-    0x3F80,
-    0xBF80,
-    0x7F7F,
-    0xFF7F,
-    0x7F80,
-    0xFF80,
-    0x7F81,
-    0x7FC0,
-    0xFFFF,
-    0x4B80,
-    0xCB80,
-)
-"""Zeros, subnormals, ones, largest, infinities, NaNs, numbers beyond the mantissa."""
+__all__ = ["bf16_bytes", "fill_rows", "load", "make_object", "store"]
 
 
 def make_object(
@@ -70,18 +50,16 @@ def make_object(
 
 
 def bf16_bytes(values: random.Random, flits: int) -> bytes:
-    """Random numbers, one in four of them special, none that repeats along a row."""
-    words = [
-        values.choice(SPECIAL_BF16) if values.random() < 0.25 else values.getrandbits(16)
-        for _ in range(8 * flits)
-    ]
-    return b"".join(word.to_bytes(2, "little") for word in words)
+    """Random bf16, one in four of them special, none that repeats along a row."""
+    return random_bytes(values, Dtype.BF16, flits)
 
 
-def fill_rows(tb, values: random.Random, entry: HubObject, stage: int) -> None:
-    """Fill all rows of a stage with random bf16."""
+def fill_rows(
+    tb, values: random.Random, entry: HubObject, stage: int, dtype: Dtype = Dtype.BF16
+) -> None:
+    """Fill all rows of a stage with random elements."""
     length = sum(entry.capacity) * entry.bsize[stage]
-    tb.fill_memory(entry.vbase[stage], bf16_bytes(values, length // 16))
+    tb.fill_memory(entry.vbase[stage], random_bytes(values, dtype, length // 16))
 
 
 def _place(values: random.Random, entry: HubObject, stage: int, limit: int) -> tuple[int, int]:

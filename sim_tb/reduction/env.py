@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from dysharp.hw.packet import Packet, Status
 from dysharp.sim_tb.agents import Bench, FlitPacket, FlitSink, StreamMonitor, StreamSource
+from dysharp.sim_tb.elements import random_flit
 from dysharp.sim_tb.reduction.model import (
+    BF16_ADD,
     GENERATIONS,
     Contribution,
     ReductionModel,
     Request,
-    bf16_flit,
 )
 from dysharp.sim_tb.scoreboard import Scoreboard
 
@@ -40,7 +42,9 @@ class ReductionEnv:
         self.chunk_flits: int = self.config["chunk_bytes"] // 16
         self.port = port
         self.random = bench.random("traffic")
-        self.model = ReductionModel(port)
+        self.model = self._new_model()
+        self.attrs: Sequence[int] = (BF16_ADD,)
+        """What random loads reduce."""
         self.todo: list[Contribution] = []
         self.window = 8
         """How far a contribution may be overtaken by later ones."""
@@ -78,13 +82,17 @@ class ReductionEnv:
         bench.wire("port").write(port)
         bench.add(self)
 
+    def _new_model(self) -> ReductionModel:
+        order, ftz = self.config["switch"]["order"], self.config["ftz"]
+        return ReductionModel(self.port, order=order, ftz=ftz)
+
     async def start(self) -> None:
         await self.bench.start()
 
     # The bench steps this environment as its last agent.
 
     def reset(self) -> None:
-        self.model = ReductionModel(self.port)
+        self.model = self._new_model()
         self.scoreboard.__init__(self.bench, "answers")
         self.todo.clear()
         self.requests.clear()
@@ -135,11 +143,12 @@ class ReductionEnv:
             flits=flits,
             maddr=rng.getrandbits(48),
             stage=rng.getrandbits(1),
+            attr=rng.choice(self.attrs),
         )
 
     def contribution(self, request: Request, session: int, generation: int, source: int):
         """What ``source`` answers if all is well, any numbers in it."""
-        data = tuple(bf16_flit(self.random) for _ in range(request.flits))
+        data = tuple(random_flit(self.random, request.dtype) for _ in range(request.flits))
         count = request.counts.get(source, 1)
         return Contribution(source, session, generation, request, count, data)
 
@@ -181,7 +190,7 @@ class ReductionEnv:
             stray.source = rng.randrange(self.ports)
         elif kind == 2:
             flits = rng.choice([n for n in range(17) if n != like.request.flits])
-            stray.data = tuple(bf16_flit(rng) for _ in range(flits))
+            stray.data = tuple(random_flit(rng, like.request.dtype) for _ in range(flits))
         elif kind == 3 and self.sessions < 256:
             stray.session = rng.randrange(self.sessions, 256)
         return stray

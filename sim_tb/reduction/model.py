@@ -6,37 +6,27 @@ must come out.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from dysharp.hw.packet import Attr, Cmd, Dtype, Op, Packet, Status
-from dysharp.model.numerics import reduce_bf16_array
+from dysharp.hw.packet import Cmd, Dtype, Op, Packet, Status
+from dysharp.model.flits import reduce_flits
+from dysharp.model.numerics import attr_bits, row_of
 
 __all__ = [
     "BF16_ADD",
     "GENERATIONS",
+    "ORDERS",
     "Contribution",
     "ReductionModel",
     "Request",
-    "bf16_flit",
-    "reduce_packets",
+    "reduce_contributions",
 ]
 
-BF16_ADD = Attr.const({"dtype": Dtype.BF16, "op": Op.ADD, "acc": 1}).as_bits()
+BF16_ADD = attr_bits(Dtype.BF16, Op.ADD, 1)
 GENERATIONS = 16
-SPECIALS = (0x0000, 0x8000, 0x0001, 0x8001, 0x007F, 0x0080, 0x3F80, 0xBF80, 0x7F7F, 0xFF7F,
-            0x7F80, 0xFF80, 0x7F81, 0x7FC0, 0xFFFF)  # fmt: skip
-
-
-def bf16_flit(rng: random.Random, *, special: float = 0.2) -> int:
-    """Eight bf16 numbers: any bits, and often the ones at which mistakes show."""
-    lanes = [
-        rng.choice(SPECIALS) if rng.random() < special else rng.getrandbits(16) for _ in range(8)
-    ]
-    return sum(lane << 16 * k for k, lane in enumerate(lanes))
+ORDERS = ("arrival", "rank", "exact")
 
 
 @dataclass
@@ -49,6 +39,8 @@ class Request:
         Entries that each expected port stands for.
     flits : int
         DATA flits of the result; 0 for a store.
+    attr : int
+        What a load reduces; a store has none.
     """
 
     local: int
@@ -56,10 +48,16 @@ class Request:
     flits: int
     maddr: int
     stage: int
+    attr: int = BF16_ADD
 
     @property
     def count(self) -> int:
         return sum(self.counts.values())
+
+    @property
+    def dtype(self) -> Dtype:
+        """Type of the elements."""
+        return row_of(self.attr)[0]
 
     def record(self) -> dict[str, int]:
         """As the ingress says it."""
@@ -68,7 +66,7 @@ class Request:
             "cmd": (Cmd.MM_LDR if self.flits else Cmd.MM_ST).value,
             "ports": sum(1 << port for port in self.counts),
             "count": self.count,
-            "attr": BF16_ADD if self.flits else 0,
+            "attr": self.attr if self.flits else 0,
             "flits": self.flits,
             "maddr": self.maddr,
             "stage": self.stage,
@@ -109,7 +107,8 @@ class _Session:
     arrived: set[int] = field(default_factory=set)
     count: int = 0
     statuses: set[int] = field(default_factory=set)
-    operands: list[tuple[int, ...]] = field(default_factory=list)
+    operands: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    """Source and data, in the order of arrival."""
 
 
 class ReductionModel:
@@ -119,6 +118,11 @@ class ReductionModel:
     ----------
     port : int
         The port that the requests came in at.
+    order : str
+        ``arrival``: as the contributions came; ``rank``: by ascending source; ``exact``: summed
+        without a limit and rounded once.
+    ftz : bool
+        f32 subnormals count as zero.
 
     Attributes
     ----------
@@ -126,8 +130,10 @@ class ReductionModel:
         Contributions by what became of them: ``accepted``, or why they were dropped.
     """
 
-    def __init__(self, port: int):
-        self.port = port
+    def __init__(self, port: int, *, order: str = "arrival", ftz: bool = False):
+        if order not in ORDERS:
+            raise ValueError(f"Order must be one of {', '.join(ORDERS)}, not {order!r}")
+        self.port, self.order, self.ftz = port, order, ftz
         self.sessions: dict[int, _Session] = {}
         self.last_generation: dict[int, int] = {}
         self.tally: Counter[str] = Counter()
@@ -163,7 +169,7 @@ class ReductionModel:
         if packet.cmd is Cmd.ERR:
             session.statuses.add(packet.attr or Status.MALFORMED.value)
         elif packet.data:
-            session.operands.append(packet.data)
+            session.operands.append((source, packet.data))
         if packet.poison:
             session.statuses.add(Status.POISONED.value)
         if session.arrived != set(session.request.counts):
@@ -179,7 +185,9 @@ class ReductionModel:
         if session.statuses:
             cmd, attr = Cmd.ERR, min(session.statuses)
         elif request.flits:
-            data = reduce_packets(session.operands)
+            data = reduce_contributions(
+                session.operands, request.attr, order=self.order, ftz=self.ftz
+            )
         return Packet.multimem(
             cmd,
             maddr=request.maddr,
@@ -192,13 +200,16 @@ class ReductionModel:
         )
 
 
-def reduce_packets(operands: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """Sum of packets, each the same number of flits, in the order given."""
-    arrays = [
-        np.frombuffer(b"".join(flit.to_bytes(16, "little") for flit in data), np.uint16)
-        for data in operands
-    ]
-    total = reduce_bf16_array(arrays).tobytes()
-    return tuple(
-        int.from_bytes(total[first : first + 16], "little") for first in range(0, len(total), 16)
-    )
+def reduce_contributions(
+    operands: Sequence[tuple[int, tuple[int, ...]]], attr: int, *, order: str, ftz: bool = False
+) -> tuple[int, ...]:
+    """The result of a session.
+
+    Parameters
+    ----------
+    operands : source and data of each contribution, as they arrived
+    attr, order, ftz : what is reduced, and how
+    """
+    if order == "rank":
+        operands = sorted(operands, key=lambda operand: operand[0])
+    return reduce_flits([data for _, data in operands], attr, exact=order == "exact", ftz=ftz)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import xor
 from typing import Any
 
-from dysharp.hw.packet import Attr, Cmd, Dtype, Op, Packet, Status
+from dysharp.hw.alu.reductions import parse_dtypes
+from dysharp.hw.packet import Cmd, Dtype, Op, Packet, Status
+from dysharp.model.numerics import DEFAULT_DTYPES, attr_bits, supports
+from dysharp.sim_tb.elements import attrs
 
 __all__ = ["Decision", "Fabric", "ObjectSpec", "random_object", "random_target"]
 
-BF16_SUM = Attr.const({"dtype": Dtype.BF16, "op": Op.ADD, "acc": 1}).as_bits()
+BF16_SUM = attr_bits(Dtype.BF16, Op.ADD, 1)
 POSTED = (Cmd.WRP, Cmd.MM_STP, Cmd.NOTIFY)
 NO_TARGET = 0xFFFF
 
@@ -82,6 +85,8 @@ class Fabric:
     ----------
     gpus, links, chunk_bytes, gpu_address_bit
     objects : list of ObjectSpec or None
+    dtypes : collection of Dtype
+        The types that the build reduces.
     """
 
     gpus: int
@@ -89,6 +94,7 @@ class Fabric:
     chunk_bytes: int = 128
     gpu_address_bit: int = 40
     objects: list[ObjectSpec | None] = field(default_factory=list)
+    dtypes: Collection[Dtype] = DEFAULT_DTYPES
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Fabric:
@@ -99,6 +105,7 @@ class Fabric:
             chunk_bytes=config["chunk_bytes"],
             gpu_address_bit=config["gpu_address_bit"],
             objects=[None] * config["objects"],
+            dtypes=parse_dtypes(config["dtypes"]),
         )
 
     def link(self, address: int) -> int:
@@ -156,7 +163,7 @@ class Fabric:
         attr = packet.attr or entry.attr
         if packet.cmd is Cmd.MM_RED or packet.attr and packet.attr & 15 == 0:
             found.add(Status.UNSUPPORTED)
-        if is_load and attr != BF16_SUM:
+        if is_load and not supports(attr, self.dtypes):
             found.add(Status.UNSUPPORTED)
         if gpu not in entry.members:
             found.add(Status.NOT_A_MEMBER)
@@ -202,7 +209,7 @@ def random_object(values: random.Random, fabric: Fabric, index: int) -> ObjectSp
         group={gpu for gpu in members if values.random() < 0.7},
         split=split,
         slots=values.randint(1, 1 << split),
-        attr=BF16_SUM if values.random() < 0.8 else values.getrandbits(8),
+        attr=values.choice((BF16_SUM, values.choice(attrs(fabric.dtypes)), values.getrandbits(8))),
         valid=values.random() < 0.9,
     )
 

@@ -7,7 +7,8 @@ from typing import Any
 import cocotb
 from cocotb import Param
 
-from dysharp.hw.packet import Attr, Cmd, Dtype, Op, Packet, Status
+from dysharp.hw.packet import Cmd, Dtype, Op, Packet, Status
+from dysharp.model.numerics import attr_bits, supports
 from dysharp.sim_tb.agents import StallPattern
 from dysharp.sim_tb.coverage import Coverage
 from dysharp.sim_tb.parser.packets import multimem_packet, unicast_packet
@@ -40,7 +41,7 @@ def load(targets, maddr=BASE, **more) -> Packet:
 
 def attr(op=Op.ADD, dtype=Dtype.BF16, acc=1) -> int:
     """The attr field."""
-    return Attr.const({"op": op, "dtype": dtype, "acc": acc}).as_bits()
+    return attr_bits(dtype, op, acc)
 
 
 NINE = [0, 1, 2, 4, 5, 6, 8, 9, 10]
@@ -53,11 +54,11 @@ REFUSED = {
     "push_reduction": (store([0], cmd=Cmd.MM_RED), Status.UNSUPPORTED),
     "atomic": (Packet.unicast(Cmd.ATOM, addr=1 << 40, data=[1]), Status.UNSUPPORTED),
     "atomic_to_nowhere": (Packet.unicast(Cmd.ATOM, addr=99 << 40, data=[1]), Status.UNSUPPORTED),
-    "load_f32": (load([0], attr=attr(dtype=Dtype.F32)), Status.UNSUPPORTED),
-    "load_min": (load([0], attr=attr(op=Op.MIN)), Status.UNSUPPORTED),
-    "load_own_accumulation": (load([0], attr=attr(acc=0)), Status.UNSUPPORTED),
+    "load_f32_wider": (load([0], attr=attr(dtype=Dtype.F32)), Status.UNSUPPORTED),
+    "load_f32_min": (load([0], attr=attr(Op.MIN, Dtype.F32, 0)), Status.UNSUPPORTED),
+    "load_bitwise": (load([0], attr=attr(op=Op.AND)), Status.UNSUPPORTED),
     "attr_without_type": (store([0], attr=0x10), Status.UNSUPPORTED),
-    "unsupported_and_unknown": (load([99], attr=attr(op=Op.MIN)), Status.UNSUPPORTED),
+    "unsupported_and_unknown": (load([99], attr=attr(op=Op.XOR)), Status.UNSUPPORTED),
     "gpu_that_is_not_there": (store([0, 0x3FF0]), Status.UNKNOWN_TARGET),
     "slot_that_is_not_used": (store([0, 7]), Status.UNKNOWN_TARGET),
     "ffff_in_a_used_slot": (store([0, 0xFFFF, 4]), Status.UNKNOWN_TARGET),
@@ -150,10 +151,20 @@ async def first_and_last_bytes_of_an_object(dut):
 
 
 @cocotb.test()
+async def each_attr(dut):
+    """All 255 of them: a load only if the build has type, operation and accumulation."""
+    env = await start(dut)
+    for number in range(1, 256):
+        supported = supports(number, env.fabric.dtypes)
+        assert bool(env.send(load([0], attr=number)).ports) == supported
+    await env.finished()
+
+
+@cocotb.test()
 async def attr_falls_back_to_the_object(dut):
     """attr 0 takes the object's; a stated one is just what it says."""
     env = await start(dut)
-    other = attr(op=Op.MAX, dtype=Dtype.F16)
+    other = attr(op=Op.OR, dtype=Dtype.F16)
     env.set_object(3, ObjectSpec(0x8000, 0x1000, members={0, 1}, split=1, slots=2, attr=other))
     assert env.send(load([0])).session["attr"] == attr()
     assert env.send(load([0], maddr=0x8000)).status is Status.UNSUPPORTED

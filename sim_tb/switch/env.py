@@ -13,14 +13,16 @@ from functools import partial
 from typing import Any
 
 from dysharp.hw.config import load_preset
-from dysharp.hw.packet import Cmd, Packet, PacketError, Status
+from dysharp.hw.packet import Cmd, Dtype, Packet, PacketError, Status
 from dysharp.hw.registers import maps_of
 from dysharp.model.backend import SWITCH, Recorder
 from dysharp.model.cuda import CUDymulticastObjectProp
+from dysharp.model.numerics import row_of
 from dysharp.model.runtime import Runtime
 from dysharp.sim_tb.agents import AxiLiteManager, Bench, FlitPacket, FlitSink, FlitSource
 from dysharp.sim_tb.agents import LinkMonitor as Link
-from dysharp.sim_tb.reduction.model import bf16_flit, reduce_packets
+from dysharp.sim_tb.elements import random_flit
+from dysharp.sim_tb.reduction.model import reduce_contributions
 from dysharp.sim_tb.route.model import POSTED, Decision, Fabric, ObjectSpec
 from dysharp.sim_tb.scoreboard import Scoreboard, difference
 
@@ -70,7 +72,8 @@ class SwitchEnv:
     def __init__(self, dut: Any):
         self.bench = bench = Bench(dut)
         found = bench.manifest["config"]
-        self.config = load_preset(found["name"], gpus=found["gpus"], links=found["links"])
+        same = {name: found[name] for name in ("gpus", "links", "dtypes", "ftz")}
+        self.config = load_preset(found["name"], order=found["switch"]["order"], **same)
         self.ports: int = self.config.ports
         self.fabric = Fabric(
             gpus=self.config.gpus,
@@ -287,7 +290,8 @@ class SwitchEnv:
         elif rng.random() < self.errors:
             status = rng.choice((1, 4, 6, 8))
         wanted = (packet.maddr if packet.tx else packet.addr) % 16 + 1
-        data = tuple(bf16_flit(rng) for _ in range(wanted)) if packet.cmd in LOADS else ()
+        dtype = row_of(packet.attr)[0] if packet.attr else Dtype.BF16
+        data = tuple(random_flit(rng, dtype) for _ in range(wanted)) if packet.cmd in LOADS else ()
         if status:
             cmd, data = Cmd.ERR, ()
         where: dict[str, Any] = {"port": packet.tag_port, "local": packet.tag_local, "data": data}
@@ -325,7 +329,10 @@ class SwitchEnv:
         if statuses:
             cmd, attr = Cmd.ERR, min(statuses)
         elif packet.cmd is Cmd.MM_LDR:
-            cmd, data = Cmd.MM_RSP, reduce_packets([answer.data for answer in arrived])
+            operands = [(number, pending.contributions[number].data) for number in pending.order]
+            order, ftz = self.config.switch.order, self.config.ftz
+            cmd = Cmd.MM_RSP
+            data = reduce_contributions(operands, session["attr"], order=order, ftz=ftz)
         self.answers[port].expect(
             Packet.multimem(
                 cmd,

@@ -118,7 +118,7 @@ class Traffic:
         elif kind == 5:
             packet = replace(packet, cmd=Cmd.MM_RED, maddr=packet.maddr & ~15, be=None, data=(1,))
         elif kind == 6:
-            packet = replace(self.multimem(wide, cmd=Cmd.MM_LDR), attr=0x07)  # f16
+            packet = replace(self.multimem(wide, cmd=Cmd.MM_LDR), attr=0x19)  # the smallest f32
         elif kind == 7:
             packet = self.unicast(gpu=tb.config.gpus + rng.randrange(8))
         else:

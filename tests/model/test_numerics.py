@@ -9,18 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dysharp.hw.packet import Dtype, Op
-from dysharp.model.numerics import (
-    BF16,
-    F32,
-    FloatFormat,
-    add,
-    add_f32_array,
+from dysharp.model.floats import BF16, F32, FloatFormat, add, convert, multiply
+from dysharp.model.numerics import reduce_list
+from dysharp.model.numerics_array import (
+    add_array,
     bf16_to_f32_array,
-    convert,
     f32_to_bf16_array,
-    multiply,
     reduce_bf16_array,
-    reduce_list,
 )
 
 ALL = np.arange(1 << 16, dtype=np.uint16)
@@ -105,7 +100,7 @@ def test_narrow(bits):
 def test_add_f32_corners():
     pairs = list(itertools.product(CORNERS32[::3], CORNERS32[::2]))
     a, b = (np.array(side, np.uint32) for side in zip(*pairs, strict=True))
-    assert [add(x, y, F32) for x, y in pairs] == add_f32_array(a, b).tolist()
+    assert [add(x, y, F32) for x, y in pairs] == add_array(a, b, F32).tolist()
 
 
 @given(u32, u32)
@@ -113,7 +108,7 @@ def test_add_f32(a, b):
     with np.errstate(all="ignore"):
         expected = host(f32(a) + f32(b))
     assert add(a, b, F32) == expected == add(b, a, F32)
-    assert int(add_f32_array(np.array([a], np.uint32), np.array([b], np.uint32))[0]) == expected
+    assert int(add_array(np.array([a], np.uint32), np.array([b], np.uint32), F32)[0]) == expected
 
 
 @given(u32, u32)
@@ -181,7 +176,7 @@ def test_a_format_is_one_row():
 
 
 def test_unsupported():
-    with pytest.raises(ValueError, match="U32 ADD"):
-        reduce_list([1], dtype=Dtype.U32, op=Op.ADD, acc=0)
+    with pytest.raises(ValueError, match="U32 AND"):
+        reduce_list([1], dtype=Dtype.U32, op=Op.AND, acc=0)
     with pytest.raises(ValueError, match="at least one"):
         reduce_list([])

@@ -12,9 +12,11 @@ from dysharp.hw.packet import Cmd, Packet
 from dysharp.model.answers import Answers, replicas
 from dysharp.model.combine import ArrivalMismatch
 from dysharp.model.experts import expert_output, expert_output_scalar, expert_scale, telling_weights
+from dysharp.model.floats import F32, multiply
 from dysharp.model.layout import AL_VALID
 from dysharp.model.models import get_model
-from dysharp.model.numerics import F32, f32_to_bf16_array, multiply, reduce_list
+from dysharp.model.numerics import reduce_list
+from dysharp.model.numerics_array import f32_to_bf16_array
 from dysharp.model.placement import Placement
 from dysharp.model.policies import (
     Accumulation,

@@ -25,6 +25,12 @@ def test_four_links_a_gpu():
     run_block("route", config, TESTS, tests=tests, stalls=0.2)
 
 
+@pytest.mark.parametrize("dtypes", ["all+f64", "bf16,f32"])
+def test_types_that_are_built(dtypes):
+    config = load_preset("tiny", dtypes=dtypes)
+    run_block("route", config, TESTS, tests=["each_attr", "random_requests"])
+
+
 @pytest.mark.slow
 def test_72_gpus():
     run_block(
