@@ -5,28 +5,52 @@ from dataclasses import dataclass
 from amaranth import Cat, Const, Mux, Value
 from amaranth.lib import data
 
-__all__ = ["FloatFormat", "BF16", "F32", "widen", "narrow"]
+__all__ = ["FloatFormat", "BF16", "E4M3", "E5M2", "F16", "F32", "F32_FTZ", "F64", "widen", "narrow"]
 
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """A binary floating-point format with subnormals, infinities and NaNs.
+    """A binary floating-point format with subnormals and NaNs.
 
     Parameters
     ----------
-    name : name as in PTX
+    name : name as in PTX; tells a format from all others
     exponent_bits, mantissa_bits : widths of the two fields
     nan : bits of the canonical NaN, the one that every operation gives
+    infinities : the highest exponent means infinities and NaNs; without, only its highest mantissa
+        is NaN, and all below are numbers
+    saturates : a result beyond the largest finite number, an infinity too, becomes that number
+    ftz : subnormal operands and results become a zero of their sign
+
+    Errors
+    ------
+    ValueError for widths below 2 and 1 bits, for a canonical NaN that is none, and for a format
+    that has neither infinities nor saturates.
 
     Source
     ------
-    IEEE 754-2019 section 3.4; canonical NaNs as in PTX ``add``.
+    IEEE 754-2019 section 3.4; OCP 8-bit Floating Point Specification 1.0; canonical NaNs, ``ftz``
+    and ``satfinite`` as in PTX ``add`` and ``cvt``.
     """
 
     name: str
     exponent_bits: int
     mantissa_bits: int
     nan: int
+    infinities: bool = True
+    saturates: bool = False
+    ftz: bool = False
+
+    def __post_init__(self):
+        if self.exponent_bits < 2 or self.mantissa_bits < 1:
+            raise ValueError(
+                f"Widths of exponent and mantissa must be at least 2 and 1, "
+                f"not {self.exponent_bits!r} and {self.mantissa_bits!r}"
+            )
+        if not self.largest < self.nan & (1 << self.bits - 1) - 1 != self.infinity:
+            raise ValueError(f"Canonical NaN must be a NaN of the format, not {self.nan:#x}")
+        if not (self.infinities or self.saturates):
+            raise ValueError("Format must saturate if it has no infinities")
 
     @property
     def bits(self) -> int:
@@ -35,8 +59,25 @@ class FloatFormat:
 
     @property
     def max_exponent(self) -> int:
-        """Exponent field of infinities and NaNs."""
+        """Highest exponent field, that of infinities and NaNs."""
         return (1 << self.exponent_bits) - 1
+
+    @property
+    def infinity(self) -> int | None:
+        """Bits of +infinity, if there is one."""
+        return self.max_exponent << self.mantissa_bits if self.infinities else None
+
+    @property
+    def largest(self) -> int:
+        """Bits of the largest finite number."""
+        if self.infinities:
+            return (self.max_exponent << self.mantissa_bits) - 1
+        return (1 << self.bits - 1) - 2
+
+    @property
+    def overflow(self) -> int:
+        """Bits of what a result beyond the largest finite number becomes."""
+        return self.largest if self.saturates or self.infinity is None else self.infinity
 
     @property
     def layout(self) -> data.StructLayout:
@@ -56,11 +97,14 @@ class FloatFormat:
     def is_nan(self, value) -> Value:
         """A NaN, quiet or signalling."""
         number = self.view(value)
-        return (number.exponent == self.max_exponent) & number.mantissa.any()
+        mantissa = number.mantissa.any() if self.infinities else number.mantissa.all()
+        return number.exponent.all() & mantissa
 
     def is_infinite(self, value) -> Value:
         """An infinity of either sign."""
-        return self.magnitude(value) == self.max_exponent << self.mantissa_bits
+        if self.infinity is None:
+            return Const(0, 1)
+        return self.magnitude(value) == self.infinity
 
     def significand(self, value) -> Value:
         """Mantissa with its hidden bit, which a subnormal lacks."""
@@ -74,7 +118,14 @@ class FloatFormat:
 
 
 BF16 = FloatFormat("bf16", exponent_bits=8, mantissa_bits=7, nan=0x7FFF)
+F16 = FloatFormat("f16", exponent_bits=5, mantissa_bits=10, nan=0x7FFF)
 F32 = FloatFormat("f32", exponent_bits=8, mantissa_bits=23, nan=0x7FFF_FFFF)
+F32_FTZ = FloatFormat("f32_ftz", exponent_bits=8, mantissa_bits=23, nan=0x7FFF_FFFF, ftz=True)
+F64 = FloatFormat("f64", exponent_bits=11, mantissa_bits=52, nan=0x7FF8_0000_0000_0000)
+E4M3 = FloatFormat(
+    "e4m3", exponent_bits=4, mantissa_bits=3, nan=0x7F, infinities=False, saturates=True
+)
+E5M2 = FloatFormat("e5m2", exponent_bits=5, mantissa_bits=2, nan=0x7F, saturates=True)
 
 
 def widen(value, *, source: FloatFormat, target: FloatFormat) -> Value:

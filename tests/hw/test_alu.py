@@ -34,7 +34,7 @@ class AluCheck(Component):
 
     def elaborate(self, platform):
         m = Module()
-        adder = FloatAdder(format=F32)
+        adder = FloatAdder(formats=(F32,), depth=3)
         m.submodules.adder = place(adder)
         m.d.comb += [
             adder.a.eq(self.a),
