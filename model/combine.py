@@ -6,17 +6,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dysharp.model.exact import add_exactly_array
+from dysharp.model.floats import BF16
 from dysharp.model.layout import ObjectLayout
 from dysharp.model.numerics_array import bf16_to_f32_array, f32_to_bf16_array
+from dysharp.model.policies import Accumulation
 
 __all__ = [
     "Combined",
     "Groups",
     "ArrivalMismatch",
+    "combine_rows",
     "gpu_groups",
     "arrival_groups",
-    "partial_sums",
-    "switch_sums",
 ]
 
 
@@ -54,6 +56,10 @@ class Groups:
     index: NDArray[np.int64]
     gpus: NDArray[np.int64]
     number: NDArray[np.int64]
+
+    def rows(self, batch: slice) -> "Groups":
+        """Those of some rows."""
+        return Groups(self.index[batch], self.gpus[batch], self.number[batch])
 
 
 def gpu_groups(lists: NDArray[np.int32], split: int) -> Groups:
@@ -131,16 +137,54 @@ def arrival_groups(
     return result.reshape(len(aidx), chunks, depth)
 
 
-def partial_sums(
-    outputs: Iterable[NDArray[np.uint16]], index: NDArray[np.int64], depth: int
+def combine_rows(
+    outputs: Iterable[NDArray[np.uint16]],
+    groups: Groups,
+    accumulation: Accumulation,
+    *,
+    arrival: NDArray[np.int64] | None = None,
+    chunk: int,
 ) -> NDArray[np.uint16]:
-    """Each GPU's answer, uint16 [T, depth, hidden]: its entries in list order, one rounding.
+    """The sums of some rows, uint16 [T, hidden]; +0 for a row without entries.
 
     Parameters
     ----------
     outputs : for each place k of the list, the experts' outputs uint16 [T, hidden]
-    index : int [T, K], group of each entry
-    depth : groups
+    groups : of the rows
+    accumulation : order and roundings
+    arrival : int [T, chunks, D], order in the switch of each chunk; None for ascending rank
+    chunk : elements of a chunk
+    """
+    index, depth = groups.index, groups.gpus.shape[1]
+    if accumulation is Accumulation.EXACT_THEN_ROUND:
+        return _exact_sums(outputs, index >= 0)
+    if accumulation is Accumulation.FP32_K_ORDER:
+        return _partial_sums(outputs, np.minimum(index, 0), 1)[:, 0]
+    each_step = accumulation is Accumulation.PER_LEVEL_BF16
+    partials = _partial_sums(outputs, index, depth, each_step=each_step)
+    if accumulation is Accumulation.GPU_LIST_THEN_EXACT:
+        return _exact_sums(np.moveaxis(partials, 1, 0), groups.gpus >= 0)
+    return _switch_sums(partials, groups.number, arrival, chunk, each_step=each_step)
+
+
+def _add(
+    total: NDArray[np.float32], operand: NDArray[np.float32], each_step: bool
+) -> NDArray[np.float32]:
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = total + operand
+    return bf16_to_f32_array(f32_to_bf16_array(total)) if each_step else total
+
+
+def _partial_sums(
+    outputs: Iterable[NDArray[np.uint16]],
+    index: NDArray[np.int64],
+    depth: int,
+    *,
+    each_step: bool = False,
+) -> NDArray[np.uint16]:
+    """Each GPU's answer, uint16 [T, depth, hidden]: its entries in list order, one rounding.
+
+    ``each_step`` rounds every sum to bf16.
     """
     sums: NDArray[np.float32] | None = None
     loaded = np.zeros((len(index), depth), bool)
@@ -151,29 +195,23 @@ def partial_sums(
         group = index[row, k]
         operand = bf16_to_f32_array(output[row])
         more = loaded[row, group]
-        with np.errstate(invalid="ignore", over="ignore"):
-            sums[row[more], group[more]] += operand[more]
+        place = row[more], group[more]
+        sums[place] = _add(sums[place], operand[more], each_step)
         sums[row[~more], group[~more]] = operand[~more]
         loaded[row, group] = True
     assert sums is not None, "a list has at least one place"
     return f32_to_bf16_array(sums)
 
 
-def switch_sums(
+def _switch_sums(
     partials: NDArray[np.uint16],
     number: NDArray[np.int64],
     arrival: NDArray[np.int64] | None,
     chunk: int,
+    *,
+    each_step: bool,
 ) -> NDArray[np.uint16]:
-    """The switch's answers, uint16 [T, hidden]: the GPUs' answers in order, one rounding.
-
-    Parameters
-    ----------
-    partials : uint16 [T, D, hidden], in ascending rank
-    number : int [T], answers of each row
-    arrival : int [T, chunks, D], order of each chunk; None for ascending rank
-    chunk : elements of a chunk
-    """
+    """The switch's answers, uint16 [T, hidden]: the GPUs' answers in order, one rounding."""
     rows, depth, hidden = partials.shape
     total = np.zeros((rows, hidden), np.float32)
     for place in range(depth):
@@ -184,8 +222,18 @@ def switch_sums(
             group = np.repeat(arrival[row, :, place], chunk, axis=1)[:, :hidden]
             operand = np.take_along_axis(partials[row], group[:, None, :], axis=1)[:, 0]
         operand = bf16_to_f32_array(operand)
-        if place:
-            with np.errstate(invalid="ignore", over="ignore"):
-                operand = total[row] + operand
-        total[row] = operand
+        total[row] = _add(total[row], operand, each_step) if place else operand
     return f32_to_bf16_array(total)
+
+
+def _exact_sums(
+    operands: Iterable[NDArray[np.uint16]], there: NDArray[np.bool_]
+) -> NDArray[np.uint16]:
+    """Sums over those ``operands[k]`` [T, hidden] that are ``there[:, k]``, rounded only once."""
+    # -0 is what changes no sum.
+    filled = [
+        np.where(there[:, k, None], operand, np.uint16(1 << BF16.bits - 1))
+        for k, operand in enumerate(operands)
+    ]
+    total = add_exactly_array(filled, BF16)
+    return np.where(there.any(axis=1, keepdims=True), total, np.uint16(0))

@@ -21,6 +21,8 @@ LIMB_BITS = 32
 LIMB = (1 << LIMB_BITS) - 1
 BELOW = 2
 """Limbs of zeros below the unit: the leading 64 bits of any sum are then three limbs of it."""
+BETWEEN_CARRIES = 64
+"""Operands after which carries are resolved, for a limb to stay below 2**63."""
 ABOVE = 2
 """Limbs above the largest number: room for the carries of 2**32 operands, and a sign."""
 
@@ -48,7 +50,7 @@ def add_exactly_array(operands: Sequence[Bits], form: FloatFormat) -> Bits:
     nan = np.zeros(size, np.bool_)
     infinite = np.zeros((2, size), np.bool_)
     negative = np.ones(size, np.bool_)
-    for operand in operands:
+    for count, operand in enumerate(operands, 1):
         bits = np.ascontiguousarray(operand, kind).reshape(size).astype(np.uint64)
         sign = bits >> np.uint64(form.bits - 1) != 0
         magnitude = (bits & np.uint64((1 << form.bits - 1) - 1)).astype(np.int64)
@@ -59,6 +61,8 @@ def add_exactly_array(operands: Sequence[Bits], form: FloatFormat) -> Bits:
         negative &= sign
         magnitude[magnitude > form.largest] = 0
         _accumulate(limbs, lane, sign, magnitude, form)
+        if count % BETWEEN_CARRIES == 0:
+            _carry(limbs)
     _carry(limbs)
     below_zero = limbs[-1] < 0
     limbs[:, below_zero] *= -1
@@ -82,7 +86,7 @@ def _accumulate(
     magnitude: NDArray[np.int64],
     form: FloatFormat,
 ) -> None:
-    """Add finite numbers to the limbs that they reach: two, or three if they are f64."""
+    """Add finite numbers to the limbs in which they begin; those of f64 reach into others."""
     field, significand = np.divmod(magnitude, 1 << form.mantissa_bits)
     if form.ftz:
         significand[field == 0] = 0
@@ -90,6 +94,9 @@ def _accumulate(
     first, shift = np.divmod(np.maximum(field, 1) - 1, LIMB_BITS)
     factor = np.where(sign, -1, 1)
     first += BELOW
+    if form.mantissa_bits < LIMB_BITS - BETWEEN_CARRIES.bit_length():
+        limbs[first, lane] += (factor * significand) << shift
+        return
     # 32 bits moved by up to 31 are below 2**63.
     for start in range(0, form.mantissa_bits + 1, LIMB_BITS):
         part = (significand >> start & LIMB) << shift

@@ -50,9 +50,13 @@ class Accumulation(Enum):
     GPU_LIST_THEN_ARRIVAL = "gpu_list_then_arrival"
     """The same with the switch's order as it was: from the reduction units' log."""
     GPU_LIST_THEN_EXACT = "gpu_list_then_exact"
+    """The same, but the switch keeps every bit of the GPUs' answers' sum and rounds once."""
     EXACT_THEN_ROUND = "exact_then_round"
+    """Every bit of the whole sum is kept, through both levels, and rounded once."""
     FP32_K_ORDER = "fp32_k_order"
+    """The whole list in order in f32, as if one GPU had all of it, rounded once."""
     PER_LEVEL_BF16 = "per_level_bf16"
+    """As by ascending port, but each sum in either level is rounded to bf16 (acc 0)."""
     BF16_TRUNCATE = "bf16_truncate"
 
 
@@ -95,8 +99,7 @@ IMPLEMENTED: frozenset[Enum] = frozenset(
         *DuplicateId,
         WeightAt.EXPERT_EPILOGUE,
         WeightAt.NONE,
-        Accumulation.GPU_LIST_THEN_PORT_RANK,
-        Accumulation.GPU_LIST_THEN_ARRIVAL,
+        *(each for each in Accumulation if each is not Accumulation.BF16_TRUNCATE),
         *SlotOrder,
         *Overflow,
         PlacementKind.CONTIGUOUS,

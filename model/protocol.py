@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dysharp.hw.errors import UserError
 from dysharp.hw.packet import FLIT_BYTES, MAX_FLITS, Cmd, Packet, Status, tx_flits
-from dysharp.model.combine import Combined, arrival_groups, gpu_groups, partial_sums, switch_sums
+from dysharp.model.combine import Combined, arrival_groups, combine_rows, gpu_groups
 from dysharp.model.experts import expert_output, expert_scale
 from dysharp.model.instructions import Instruction, Region, data_flits, pack_lists, target_lists
 from dysharp.model.layout import DEFAULT_BASE, lay_out
@@ -360,12 +360,12 @@ class Protocol:
                 expert_output(self.payload[batch], self.factor[batch, k])
                 for k in range(self.lists.shape[1])
             )
-            partials = partial_sums(outputs, groups.index[batch], groups.gpus.shape[1])
-            values[batch] = switch_sums(
-                partials,
-                groups.number[batch],
-                None if arrival is None else arrival[batch],
-                self.chunk_bytes // ELEMENT_BYTES,
+            values[batch] = combine_rows(
+                outputs,
+                groups.rows(batch),
+                self.policies.accumulation,
+                arrival=None if arrival is None else arrival[batch],
+                chunk=self.chunk_bytes // ELEMENT_BYTES,
             )
         status = np.where(slots.refused.any(axis=1), Status.UNMAPPED_INDEX.value, 0)
         return Combined(values, status, self.counts)

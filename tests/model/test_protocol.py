@@ -15,7 +15,7 @@ from dysharp.model.experts import expert_output, expert_output_scalar, expert_sc
 from dysharp.model.floats import F32, multiply
 from dysharp.model.layout import AL_VALID
 from dysharp.model.models import get_model
-from dysharp.model.numerics import reduce_list
+from dysharp.model.numerics import reduce_exact, reduce_list
 from dysharp.model.numerics_array import f32_to_bf16_array
 from dysharp.model.placement import Placement
 from dysharp.model.policies import (
@@ -380,6 +380,61 @@ def test_arrival_mismatches():
     log[pair + 1, 2] = log[pair, 2]
     with pytest.raises(ArrivalMismatch, match="once from each GPU"):
         protocol.combine(slots, log=log)
+
+
+def two_levels(inner, outer):
+    """Each GPU's entries by ``inner``, the GPUs' answers by ascending rank by ``outer``."""
+
+    def total(entries):
+        gpus = sorted({gpu for gpu, _ in entries})
+        return outer([inner([value for at, value in entries if at == gpu]) for gpu in gpus])
+
+    return total
+
+
+def one_level(function):
+    return lambda entries: function([value for _, value in entries])
+
+
+def each_step(values):
+    return reduce_list(values, acc=0)
+
+
+SUMS = {
+    Accumulation.GPU_LIST_THEN_PORT_RANK: two_levels(reduce_list, reduce_list),
+    Accumulation.GPU_LIST_THEN_EXACT: two_levels(reduce_list, reduce_exact),
+    Accumulation.EXACT_THEN_ROUND: one_level(reduce_exact),
+    Accumulation.FP32_K_ORDER: one_level(reduce_list),
+    Accumulation.PER_LEVEL_BF16: two_levels(each_step, each_step),
+}
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["telling", "bits"])
+@pytest.mark.parametrize("accumulation", SUMS, ids=lambda each: each.value)
+def test_accumulation(accumulation, plain):
+    """Every element by the scalar specification, from entries in the order of the list."""
+    protocol = batch(tokens=(6, 6, 6, 6), plain=plain, policies=Policies(accumulation=accumulation))
+    values = protocol.combine(protocol.token_order()).values
+    for row, targets in enumerate(protocol.lists.tolist()):
+        entries = [(target >> 1, k) for k, target in enumerate(targets) if target >= 0]
+        payload = protocol.payload[row : row + 1]
+        made = [
+            expert_output(payload, protocol.factor[row, k : k + 1])[0].tolist() for _, k in entries
+        ]
+        for element in range(0, protocol.hidden, 7):
+            column = [(gpu, made[n][element]) for n, (gpu, _) in enumerate(entries)]
+            expected = SUMS[accumulation](column) if column else 0
+            assert values[row, element] == expected, (row, element)
+
+
+def test_accumulations_differ():
+    """Telling weights tell each of them from the others."""
+    results = []
+    for accumulation in SUMS:
+        policies = Policies(accumulation=accumulation)
+        protocol = batch(tokens=(40, 40, 40, 40), plain=True, policies=policies)
+        results.append(protocol.combine(protocol.token_order()).values.tobytes())
+    assert len(set(results)) == len(SUMS)
 
 
 def test_packet_flits():

@@ -185,7 +185,7 @@ def test_policies():
     with pytest.raises(
         UserError,
         match="accumulation = bf16_truncate is not implemented; choose "
-        "gpu_list_then_port_rank or gpu_list_then_arrival",
+        "gpu_list_then_port_rank or gpu_list_then_arrival or",
     ):
         Policies(accumulation=Accumulation.BF16_TRUNCATE)
     with pytest.raises(UserError, match="slots must be token_order or first_touch, not 'random'"):
