@@ -1,4 +1,4 @@
-"""Reads what area needs from a Liberty library: cells, their areas, and which one is a NAND2."""
+"""Reads what area and timing need from a Liberty library: cells, areas, NAND2s and inverters."""
 
 import gzip
 import math
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dysharp.hw.errors import UserError
 
-__all__ = ["OWN_LIBRARY", "Cell", "Library", "read_library"]
+__all__ = ["OWN_LIBRARY", "Cell", "Library", "read_cells", "read_library"]
 
 OWN_LIBRARY = Path(__file__).resolve().parent / "cells.lib"
 """The project's own cells, in which a NAND2 is 1."""
@@ -19,8 +19,12 @@ OWN_LIBRARY = Path(__file__).resolve().parent / "cells.lib"
 _CELL = re.compile(r'"[^"]*"|[{}]|\bcell\s*\(\s*"?([^\s")]+)"?\s*\)\s*\{')
 _AREA = re.compile(r'\barea\s*:\s*"?([^\s";}]+)')
 _FUNCTION = re.compile(r'\bfunction\s*:\s*"([^"]*)"')
-_STATEFUL = re.compile(r"\b(?:ff|latch|ff_bank|latch_bank|statetable|memory)\s*\(")
+_CAPACITANCE = re.compile(r'\bcapacitance\s*:\s*"?([\d.eE+-]+)')
+_NO_GATE = re.compile(
+    r"\b(?:(?:ff|latch|ff_bank|latch_bank|statetable|memory)\s*\(|three_state\s*:)"
+)
 _NAND2 = (True, True, True, False)
+_INVERTER = (True, False)
 
 
 @dataclass(frozen=True)
@@ -30,12 +34,15 @@ class Cell:
     Attributes
     ----------
     name, area : as in the library, in its own unit
-    is_nand2 : it is a two-input NAND and nothing else
+    is_nand2, is_inverter : it is a two-input NAND, or an inverter, and nothing else
+    capacitance : largest capacitance of a pin, in the library's unit; 0 if it has none
     """
 
     name: str
     area: float
     is_nand2: bool
+    is_inverter: bool
+    capacitance: float
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,21 @@ def read_library(path: Path | str | None = None) -> Library:
         For a file that cannot be read, has no cells, or has no two-input NAND.
     """
     path = OWN_LIBRARY if path is None else Path(path)
+    text, cells = read_cells(path)
+    gates = [cell for cell in cells.values() if cell.is_nand2 and cell.area > 0]
+    if not gates:
+        raise UserError(f"{path}: library must have a two-input NAND with an area, to count in")
+    return Library(path, text, cells, min(gates, key=lambda cell: cell.area))
+
+
+def read_cells(path: Path) -> tuple[str, dict[str, Cell]]:
+    """Text of a Liberty file, unpacked, and its cells by name.
+
+    Raises
+    ------
+    UserError
+        For a file that cannot be read or has no cells.
+    """
     try:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", "replace")
@@ -81,10 +103,7 @@ def read_library(path: Path | str | None = None) -> Library:
         raise UserError(f"{path}: {error}") from None
     if not cells:
         raise UserError(f"{path}: library must be a Liberty file with cells, and has none")
-    gates = [cell for cell in cells.values() if cell.is_nand2 and cell.area > 0]
-    if not gates:
-        raise UserError(f"{path}: library must have a two-input NAND with an area, to count in")
-    return Library(path, text, cells, min(gates, key=lambda cell: cell.area))
+    return text, cells
 
 
 def _without_comments(text: str) -> str:
@@ -119,20 +138,18 @@ def _read_cell(name: str, body: str) -> Cell:
             f"cell {name}: area must be a number of at least 0, not {written and written[1]}"
         )
     functions = _FUNCTION.findall(body)
-    is_nand2 = (
-        len(functions) == 1
-        and _STATEFUL.search(body) is None
-        and _truth_table(functions[0]) == _NAND2
-    )
-    return Cell(name, area, is_nand2)
+    is_gate = len(functions) == 1 and _NO_GATE.search(body) is None
+    table = _truth_table(functions[0]) if is_gate else None
+    capacitance = max(map(float, _CAPACITANCE.findall(body)), default=0.0)
+    return Cell(name, area, table == _NAND2, table == _INVERTER, capacitance)
 
 
 def _truth_table(function: str) -> tuple[bool, ...] | None:
-    """Values of a function of two inputs, both 0 first; None for another number or a fragment."""
+    """Values of a function of one or two inputs, all 0 first; None for more or a fragment."""
     names = sorted(set(re.findall(r"[A-Za-z_]\w*", function)))
-    if len(names) != 2:
+    if not 1 <= len(names) <= 2:
         return None
-    rows = product((False, True), repeat=2)
+    rows = product((False, True), repeat=len(names))
     try:
         return tuple(_Function(function, dict(zip(names, row, strict=True))).value for row in rows)
     except IndexError:

@@ -24,7 +24,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "dysharp.hw.registers",
     ),
     "sim_tb": ("dysharp.sim_tb", "dysharp.hw", "dysharp.model"),
-    "synth": ("dysharp.synth", "dysharp.hw.generate", "dysharp.hw.config", "dysharp.hw.errors"),
+    "synth": (
+        "dysharp.synth",
+        "dysharp.hw.alu",
+        "dysharp.hw.config",
+        "dysharp.hw.errors",
+        "dysharp.hw.generate",
+        "dysharp.hw.packet",
+    ),
 }
 # The face itself imports nothing; all may ask it for its place and version.
 FACE = ("dysharp.__version__",)
