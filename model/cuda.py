@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
-from dysharp.hw.packet import Attr, Dtype, Op
+from dysharp.hw.packet import Dtype, Op
+from dysharp.model.numerics import FORMATS, attr_bits
 
 __all__ = [
     "ELEMENT_BYTES",
@@ -11,23 +12,48 @@ __all__ = [
     "CUdymulticastStage",
     "CUresult",
     "CudaError",
+    "cudaDataType",
 ]
 
-ELEMENT_BYTES = {
-    Dtype.U32: 4,
-    Dtype.S32: 4,
-    Dtype.U64: 8,
-    Dtype.S64: 8,
-    Dtype.B32: 4,
-    Dtype.B64: 8,
-    Dtype.F16: 2,
-    Dtype.BF16: 2,
-    Dtype.F32: 4,
-    Dtype.F64: 8,
-    Dtype.E4M3: 1,
-    Dtype.E5M2: 1,
-}
+ELEMENT_BYTES = {dtype: form.bits // 8 for dtype, form in FORMATS.items()}
 """Bytes of an element on the wire."""
+
+
+class cudaDataType(IntEnum):
+    """Types of elements, with the numbers of CUDA's ``library_types.h``; those that are reduced.
+
+    The wire's b32 and b64 have no name there.
+    """
+
+    CUDA_R_32F = 0
+    CUDA_R_64F = 1
+    CUDA_R_16F = 2
+    CUDA_R_32I = 10
+    CUDA_R_32U = 12
+    CUDA_R_16BF = 14
+    CUDA_R_64I = 24
+    CUDA_R_64U = 26
+    CUDA_R_8F_E4M3 = 28
+    CUDA_R_8F_E5M2 = 29
+
+    @property
+    def dtype(self) -> Dtype:
+        """The same type on the wire."""
+        return _DTYPES[self]
+
+
+_DTYPES = {
+    cudaDataType.CUDA_R_32F: Dtype.F32,
+    cudaDataType.CUDA_R_64F: Dtype.F64,
+    cudaDataType.CUDA_R_16F: Dtype.F16,
+    cudaDataType.CUDA_R_32I: Dtype.S32,
+    cudaDataType.CUDA_R_32U: Dtype.U32,
+    cudaDataType.CUDA_R_16BF: Dtype.BF16,
+    cudaDataType.CUDA_R_64I: Dtype.S64,
+    cudaDataType.CUDA_R_64U: Dtype.U64,
+    cudaDataType.CUDA_R_8F_E4M3: Dtype.E4M3,
+    cudaDataType.CUDA_R_8F_E5M2: Dtype.E5M2,
+}
 
 
 class CUresult(IntEnum):
@@ -80,7 +106,8 @@ class CUDymulticastObjectProp:
         ``split = ceil(log2(slots))``
     stage : stages that may be used; the hardware refuses addresses of the other one
     hsize : elements that Combine adds up in a block, 0 if it is not told
-    dtype, op, acc : what a packet without an attr of its own reduces
+    dtype, op, acc : what a packet without an attr of its own reduces; the type by CUDA's name
+        or by the wire's
     group : devices that an empty target list means; None for all that are added
     preloaded : the AL table is written by software, and a store to an unmapped entry is an error
     base : multimem address of the object; None to let the runtime choose
@@ -92,7 +119,7 @@ class CUDymulticastObjectProp:
     slots: int
     stage: CUdymulticastStage = CUdymulticastStage.BOTH
     hsize: int = 0
-    dtype: Dtype = Dtype.BF16
+    dtype: Dtype | cudaDataType = Dtype.BF16
     op: Op = Op.ADD
     acc: int = 1
     group: tuple[int, ...] | None = None
@@ -116,6 +143,11 @@ class CUDymulticastObjectProp:
         return (self.slots - 1).bit_length()
 
     @property
+    def element(self) -> Dtype:
+        """The wire's type of an element."""
+        return self.dtype.dtype if isinstance(self.dtype, cudaDataType) else self.dtype
+
+    @property
     def attr(self) -> int:
         """The attr field that stands for the defaults."""
-        return Attr.const({"dtype": self.dtype, "op": self.op, "acc": self.acc}).as_bits()
+        return attr_bits(self.element, self.op, self.acc)

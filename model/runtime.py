@@ -28,6 +28,7 @@ from dysharp.model.cuda import (
     CUresult,
 )
 from dysharp.model.layout import DEFAULT_BASE, PAGE, row_stride
+from dysharp.model.numerics import ALL_DTYPES, supports
 
 __all__ = ["MULTIMEM_BASE", "Binding", "Runtime"]
 
@@ -111,7 +112,8 @@ class Runtime:
         ------
         CudaError
             ``INVALID_VALUE`` for properties that are wrong in themselves, ``NOT_SUPPORTED`` for
-            more than was built, ``OUT_OF_MEMORY`` if all entries of the object table are in use.
+            more than was built or a type that was not, ``OUT_OF_MEMORY`` if all entries of the
+            object table are in use.
         """
         call = "cuDyMulticastCreate"
         stride = self._check(call, prop)
@@ -273,10 +275,11 @@ class Runtime:
             _invalid(call, f"stage must be DISPATCH, COMBINE or both, not {prop.stage!r}")
         if prop.numDevices < 1 or prop.slots < 1 or prop.acc not in (0, 1):
             _invalid(call, "numDevices and slots must be at least 1, and acc 0 or 1")
+        self._check_reduction(call, prop)
         used = [size for size in prop.block if size]
         if len(used) != prop.stage.bit_count() or any(size % FLIT_BYTES for size in used):
             _invalid(call, f"bsize must be positive multiples of {FLIT_BYTES}, not {prop.bsize!r}")
-        combined = prop.hsize * ELEMENT_BYTES[prop.dtype]
+        combined = prop.hsize * ELEMENT_BYTES[prop.element]
         if min(used) < 0 or (prop.block[1] and not 0 <= combined <= prop.block[1]):
             _invalid(call, f"bsize must hold hsize = {prop.hsize} elements, not {prop.bsize!r}")
         if prop.group is not None and not 0 < len(set(prop.group)) == len(prop.group):
@@ -294,6 +297,17 @@ class Runtime:
                 rule = f"{name} must be at most {limit} in this build, not {value}"
                 raise CudaError(CUresult.CUDA_ERROR_NOT_SUPPORTED, call, rule)
         return stride
+
+    def _check_reduction(self, call: str, prop: CUDymulticastObjectProp) -> None:
+        """Hold dtype, op and acc against the table of reductions and against the build."""
+        name = f"{prop.element.name} {prop.op.name} acc={prop.acc}"
+        if not supports(prop.attr, ALL_DTYPES):
+            _invalid(call, f"dtype, op and acc must be a reduction that there is, not {name}")
+        built = self.config.arithmetic.dtypes
+        if CUdymulticastStage.COMBINE in prop.stage and not supports(prop.attr, built):
+            known = ", ".join(dtype.name for dtype in built)
+            rule = f"dtype must be one of this build's {known}, not {prop.element.name}"
+            raise CudaError(CUresult.CUDA_ERROR_NOT_SUPPORTED, call, rule)
 
     def _find(self, call: str, handle: int) -> _Object:
         if handle not in self._objects:

@@ -1,17 +1,25 @@
 """The runtime's order of calls, its errors, and every register that it writes."""
 
 import dataclasses
+import re
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from dysharp.hw.config import Config, load_preset
-from dysharp.hw.packet import Dtype
+from dysharp.hw.packet import Dtype, Op
 from dysharp.hw.register_map import Window
 from dysharp.hw.registers import maps_of
 from dysharp.model.backend import SWITCH, Recorder
-from dysharp.model.cuda import CudaError, CUDymulticastObjectProp, CUdymulticastStage, CUresult
+from dysharp.model.cuda import (
+    ELEMENT_BYTES,
+    CudaError,
+    CUDymulticastObjectProp,
+    CUdymulticastStage,
+    CUresult,
+    cudaDataType,
+)
 from dysharp.model.layout import lay_out
 from dysharp.model.runtime import MULTIMEM_BASE, Runtime
 
@@ -265,12 +273,20 @@ def test_table_full():
         ({"bsize": 0}, CUresult.CUDA_ERROR_INVALID_VALUE, "positive"),
         ({"bsize": -16}, CUresult.CUDA_ERROR_INVALID_VALUE, "must hold hsize"),
         ({"hsize": 193}, CUresult.CUDA_ERROR_INVALID_VALUE, "hold hsize = 193"),
-        ({"dtype": Dtype.F32}, CUresult.CUDA_ERROR_INVALID_VALUE, "hold hsize"),
+        ({"dtype": Dtype.F32, "acc": 0}, CUresult.CUDA_ERROR_INVALID_VALUE, "hold hsize"),
         ({"stage": 0}, CUresult.CUDA_ERROR_INVALID_VALUE, "stage must be"),
         ({"numDevices": 0}, CUresult.CUDA_ERROR_INVALID_VALUE, "at least 1"),
         ({"numDevices": 5}, CUresult.CUDA_ERROR_NOT_SUPPORTED, "at most 4 in this build"),
         ({"slots": 65}, CUresult.CUDA_ERROR_NOT_SUPPORTED, "at most 64 in this build"),
         ({"bsize": 1 << 20}, CUresult.CUDA_ERROR_NOT_SUPPORTED, "bsize must be at most"),
+        ({"dtype": Dtype.F32}, CUresult.CUDA_ERROR_INVALID_VALUE, "not F32 ADD acc=1"),
+        ({"dtype": Dtype.NONE}, CUresult.CUDA_ERROR_INVALID_VALUE, "not NONE ADD acc=1"),
+        ({"op": Op.XOR}, CUresult.CUDA_ERROR_INVALID_VALUE, "not BF16 XOR acc=1"),
+        (
+            {"dtype": Dtype.F64, "acc": 0, "hsize": 48},
+            CUresult.CUDA_ERROR_NOT_SUPPORTED,
+            "BF16, F32, E4M3, E5M2, not F64",
+        ),
         ({"group": ()}, CUresult.CUDA_ERROR_INVALID_VALUE, "group must be"),
         ({"group": (1, 1)}, CUresult.CUDA_ERROR_INVALID_VALUE, "group must be"),
         ({"base": 256}, CUresult.CUDA_ERROR_INVALID_VALUE, "multiple of 0x200"),
@@ -280,6 +296,35 @@ def test_properties(change, result, match):
     runtime = Runtime(TINY, Recorder())
     with fails(result, match):
         runtime.cuDyMulticastCreate(dataclasses.replace(PROP, **change))
+
+
+@pytest.mark.parametrize("kind", cudaDataType, ids=lambda kind: kind.name)
+def test_cuda_names_a_type_of_the_wire(kind):
+    """CUDA_R_<bits><letter>[_<name>]: letter and width are those of the wire's type."""
+    match = re.fullmatch(r"CUDA_R_(\d+)(BF|F|I|U)(?:_(\w+))?", kind.name)
+    assert match
+    width, letter, name = match.groups()
+    assert kind.dtype.name == (name or f"{letter.replace('I', 'S')}{width}")
+    assert ELEMENT_BYTES[kind.dtype] * 8 == int(width)
+
+
+def test_a_build_without_a_type_refuses_it_for_combine():
+    """Dispatch moves any bytes. Switch and Hubs learn the attr of a type given by CUDA's name."""
+    config = load_preset("tiny", dtypes="e5m2,u32")
+    prop = dataclasses.replace(PROP, dtype=cudaDataType.CUDA_R_8F_E5M2)
+    for op, acc in ((Op.ADD, 1), (Op.MIN, 0)):
+        runtime, hardware, handle = make(config, dataclasses.replace(prop, op=op, acc=acc))
+        for device in range(4):
+            runtime.cuDyMulticastBindAddr(handle, device, 0x10000, ntoken=1, nactive=())
+        attr = 12 | op.value << 4 | acc << 7
+        route = hardware.entry(SWITCH, hardware.switch.window("objects"), 0)["route"]
+        layout = hardware.entry(0, hardware.gpu.window("objects"), 0)["layout"]
+        assert isinstance(route, dict) and isinstance(layout, dict)
+        assert route["attr"] == layout["attr"] == attr
+    with fails(CUresult.CUDA_ERROR_NOT_SUPPORTED, "U32, E5M2, not BF16"):
+        Runtime(config, Recorder()).cuDyMulticastCreate(PROP)
+    stores = dataclasses.replace(PROP, stage=CUdymulticastStage.DISPATCH)
+    Runtime(config, Recorder()).cuDyMulticastCreate(stores)
 
 
 @pytest.mark.parametrize(
