@@ -187,7 +187,8 @@ class ReductionEnv:
         if kind == 0:
             stray.generation = (stray.generation - rng.randint(1, 3)) % GENERATIONS
         elif kind == 1:
-            stray.source = rng.randrange(self.ports)
+            others = set(range(self.ports)) - like.request.counts.keys()
+            stray.source = rng.choice(sorted(others) or range(self.ports))
         elif kind == 2:
             flits = rng.choice([n for n in range(17) if n != like.request.flits])
             stray.data = tuple(random_flit(rng, like.request.dtype) for _ in range(flits))
