@@ -1,0 +1,186 @@
+"""What can be checked over whole operand spaces: one target for each unit and operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib.wiring import Component, In, Out
+
+from dysharp.hw.alu.adder import FloatAdder
+from dysharp.hw.alu.float_format import BF16, E4M3, E5M2, F16, F32, F32_FTZ, F64, FloatFormat
+from dysharp.hw.alu.min_max import FloatMinMax
+
+__all__ = ["H200_CHECK_SUMS", "LANES", "TARGETS", "Target", "Unit"]
+
+H200_CHECK_SUMS = {
+    "bf16": (0xBECCE649EF805A16, 0x7CA4668218641974),
+    "f16": (0x0F7B8F8721FC8BAB, 0x2120C61078928855),
+}
+"""Sum and xor over all pairs, as an NVIDIA H200's own add.rn.bf16 and add.rn.f16 gave them. The
+word of one pair is mixed as in ``check.cpp``; equal sums mean the same bits on every pair."""
+
+LANES = 64
+"""Operands or pairs of a block, which are checked at once."""
+
+_WHOLE_BITS = 32
+
+
+class Unit(Component):
+    """A unit under its checker's port names: ``a``, perhaps ``b``, and ``o``.
+
+    Latency: none; the unit is combinational.
+
+    Parameters
+    ----------
+    component : the unit
+    operands : names of its operands' ports
+    source, result : formats of operands and result
+    tied : constants for its other inputs
+    """
+
+    o: Signal
+    """Out."""
+
+    def __init__(
+        self,
+        component: Any,
+        operands: tuple[str, ...],
+        source: FloatFormat,
+        result: FloatFormat,
+        tied: Mapping[str, int],
+    ):
+        self.component, self.operands, self.tied = component, operands, tied
+        ports = dict(zip(("a", "b"), [In(source.bits) for _ in operands], strict=False))
+        super().__init__({**ports, "o": Out(result.bits)})
+
+    def elaborate(self, platform: object) -> Module:
+        """Wires only."""
+        m = Module()
+        m.submodules.unit = unit = self.component
+        for mine, its in zip(("a", "b"), self.operands, strict=False):
+            m.d.comb += getattr(unit, its).eq(getattr(self, mine))
+        for port, value in self.tied.items():
+            m.d.comb += getattr(unit, port).eq(value)
+        m.d.comb += self.o.eq(unit.o)
+        return m
+
+
+@dataclass(frozen=True)
+class Target:
+    """One unit, the operation it does, and the space of its operands.
+
+    Parameters
+    ----------
+    name : str
+        As on the command line.
+    operation : str
+        ``Add``, ``Min``, ``Max`` or ``Convert``, as the oracle calls it.
+    source, result : FloatFormat
+        Formats of operands and result.
+    make : callable
+        Makes the combinational unit.
+    count : int
+        Operands or pairs in a run by default, if the whole space is too large.
+    tied : mapping
+        Constants for inputs of the unit that are no operands.
+    """
+
+    name: str
+    operation: str
+    source: FloatFormat
+    result: FloatFormat
+    make: Callable[[], Any]
+    count: int | None = None
+    tied: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Ports of the unit that the space is made of."""
+        return ("i",) if self.operation == "Convert" else ("a", "b")
+
+    @property
+    def noun(self) -> str:
+        """What the space is made of."""
+        return "pairs" if len(self.operands) == 2 else "inputs"
+
+    @property
+    def whole(self) -> int | None:
+        """Size of the whole space, if it can be gone through."""
+        bits = len(self.operands) * self.source.bits
+        return 1 << bits if bits <= _WHOLE_BITS else None
+
+    @property
+    def space(self) -> str:
+        """The space of a run by default, in words."""
+        if self.whole is not None:
+            return f"all {self.whole:,} {self.noun}"
+        return f"{self.count or 0:,} directed random {self.noun}"
+
+    def plan(self, count: int | None = None) -> tuple[str, int]:
+        """How a run goes through the space, as ``check.cpp`` calls it, and in how many blocks.
+
+        Parameters
+        ----------
+        count : int or None
+            Operands or pairs that are wanted; by default the whole space or :attr:`count`.
+        """
+        if self.whole is None:
+            return "directed", -(-(count or self.count or 0) // LANES)
+        if count is None or count >= self.whole:
+            return "whole", self.whole // LANES
+        return "sample", -(-count // LANES)
+
+    @property
+    def h200(self) -> tuple[int, int] | None:
+        """Sum and xor that an H200 gave over the whole space, if it was asked."""
+        return H200_CHECK_SUMS.get(self.source.name) if self.operation == "Add" else None
+
+    def unit(self) -> Unit:
+        """The unit, ready to be turned into a checker."""
+        return Unit(self.make(), self.operands, self.source, self.result, self.tied)
+
+
+def _word(form: FloatFormat) -> str:
+    return form.name.replace("_", "-")
+
+
+def _adder(form: FloatFormat, *, fast: bool = False) -> Target:
+    count = {"f32": 10**9, "f32_ftz": 10**9, "f64": 10**8}.get(form.name)
+    return Target(
+        f"{_word(form)}-add{'-fast' if fast else ''}",
+        "Add",
+        form,
+        form,
+        lambda: FloatAdder(formats=(form,), fast=fast),
+        count=count,
+    )
+
+
+def _chooser(form: FloatFormat, operation: str) -> Target:
+    larger = int(operation == "Max")
+    return Target(
+        f"{_word(form)}-{operation.lower()}",
+        operation,
+        form,
+        form,
+        lambda: FloatMinMax(format=form),
+        tied={"larger": larger},
+    )
+
+
+_ADDED = (BF16, F16, E4M3, E5M2, F32, F32_FTZ, F64)
+_COMPARED = (BF16, F16, E4M3, E5M2)
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        *[_adder(form) for form in _ADDED],
+        *[_adder(form, fast=True) for form in _ADDED],
+        *[_chooser(form, "Min") for form in _COMPARED],
+        *[_chooser(form, "Max") for form in _COMPARED],
+    )
+}
+"""The targets by name."""
