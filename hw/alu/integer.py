@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.alu.reductions import dtypes_name
@@ -84,8 +84,8 @@ class IntegerUnit(Component):
             carries.eq((op == Op.ADD) if adds and bitwise else adds),
             joins.eq((self.attr.dtype == Dtype.U64) if Dtype.U64 in self.dtypes else 0),
         ]
-        blocks = [
-            Cat(self._block(k, uses_xor, uses_and, carries)) for k in range(0, FLIT_BITS, _BLOCK)
+        blocks: list[Value] = [
+            self._block(m, k, uses_xor, uses_and, carries) for k in range(FLIT_BITS // _BLOCK)
         ]
         if self.latency:
             blocks = [_registered(m, block, f"block{k}") for k, block in enumerate(blocks)]
@@ -93,18 +93,17 @@ class IntegerUnit(Component):
         m.d.comb += self.result.eq(Cat(self._carried(blocks, joins)))
         return m
 
-    def _block(self, start: int, uses_xor, uses_and, carries) -> list[Value]:
+    def _block(self, m: Module, k: int, uses_xor, uses_and, carries) -> Value:
         """Result of a block to which nothing is carried, and its carry, which only ``add`` has."""
-        bits = []
-        carry: Value = Const(0, 1)
-        for a, b in zip(
-            self.operand[start : start + _BLOCK],
-            self.accumulator[start : start + _BLOCK],
-            strict=True,
-        ):
-            bits.append((uses_xor & (a ^ b) | uses_and & (a & b)) ^ carry)
-            carry = carries & (a & b) | (a ^ b) & carry
-        return [*bits, carry]
+        a, b = self.operand.word_select(k, _BLOCK), self.accumulator.word_select(k, _BLOCK)
+        one, both = Signal(_BLOCK, name=f"one{k}"), Signal(_BLOCK, name=f"both{k}")
+        m.d.comb += [one.eq(a ^ b), both.eq(a & b)]
+        starts = Mux(carries, both, 0)
+        carried: list[Value] = [Const(0, 1)]
+        for bit in range(_BLOCK):
+            carried.append(starts[bit] | one[bit] & carried[-1])
+        without = Mux(uses_xor, one, 0) | Mux(uses_and, both, 0)
+        return Cat(without, Const(0, 1)) ^ Cat(carried)
 
     def _carried(self, blocks, joins) -> list[Value]:
         """Carries added to the blocks above, as far as a number reaches."""
