@@ -16,12 +16,20 @@ from typing import NoReturn
 
 import dysharp
 from dysharp.hw.errors import UserError
-from dysharp.verbs import demo, gen, sim, synth, trace
+from dysharp.verbs import bench, demo, exhaust, gen, sim, synth, trace
 from dysharp.verbs.common import Verb
 
 __all__ = ["build_parser", "main"]
 
-VERBS: dict[str, Verb] = {"demo": demo, "gen": gen, "trace": trace, "sim": sim, "synth": synth}
+VERBS: dict[str, Verb] = {
+    "demo": demo,
+    "gen": gen,
+    "trace": trace,
+    "sim": sim,
+    "synth": synth,
+    "bench": bench,
+    "exhaust": exhaust,
+}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -39,14 +39,17 @@ strash
 &synch2
 &if -g -K 6
 &synch2
+&if -g -K 6
+&synch2
 &put
 dch
 map -B 0.9
 topo
-buffer -c
+buffer -c -N 6
 topo
 upsize -c
 dnsize -c
+upsize -c
 """
 """Restructures for few levels before it maps, and then sizes; the default goes for area first."""
 

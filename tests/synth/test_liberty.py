@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from dysharp.hw.errors import UserError
-from dysharp.synth.liberty import read_library
+from dysharp.synth.liberty import read_cells, read_library
 
 CELL = """
   cell ({name}) {{
@@ -107,3 +107,15 @@ def test_a_packed_library_that_is_damaged(tmp_path):
     path.write_bytes(packed)
     with pytest.raises(UserError, match="library cannot be read"):
         read_library(path)
+
+
+@pytest.mark.parametrize(("function", "is_inverter"), [("!A", True), ("A'", True), ("A", False)])
+def test_inverters(tmp_path, function, is_inverter):
+    pin = "pin (A) { direction : input; capacitance : 0.25; }"
+    _, cells = read_cells(library(tmp_path, ("X", 1, function, pin)))
+    assert (cells["X"].is_inverter, cells["X"].capacitance) == (is_inverter, 0.25)
+
+
+def test_a_three_state_inverter_is_none(tmp_path):
+    path = library(tmp_path, ("TINV", 1, "!A", 'pin (Z) { three_state : "!E"; }'))
+    assert not read_cells(path)[1]["TINV"].is_inverter
