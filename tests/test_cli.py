@@ -161,7 +161,7 @@ def canned_bench(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     adder = {"ge": 900.4, "fast_ge": 1001.0, "fo4": 64.5}
     result = {
         "library": "some_cells",
-        "adders": {form: adder for form in ADDERS},
+        "adders": dict.fromkeys(ADDERS, adder),
         "alu": {"ge": 4e4, "ghz": 1.6, "corner": "x_tt", "depth": 4, "flits_per_cycle": 1.0},
         "orders": {"arrival": dict.fromkeys(ORDER_COLUMNS, 7), "exact": {}},
         "nand2": {"cell": "ND2", "area": 2.0},
