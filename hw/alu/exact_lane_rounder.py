@@ -1,0 +1,337 @@
+"""One lane of the exact sum's end: resolves the carries and rounds, once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data
+from amaranth.lib.wiring import Component, In, Out
+
+from dysharp.hw.alu.fixed_point import FixedPoint
+from dysharp.hw.alu.format_mix import pick
+
+__all__ = ["ExactLaneRounder"]
+
+
+class ExactLaneRounder(Component):
+    """The number nearest to an exact sum, ties to even.
+
+    A NaN, and infinities of both signs, give the canonical NaN; an infinity gives itself; a sum of
+    zero is +0 unless nothing but -0 was added. In a format that saturates, infinities and what is
+    beyond the largest finite number become that number.
+
+    The carries left between the limbs are resolved by lookahead over the limbs. Of the sum only the
+    two highest limbs that are not all sign go on, with a bit for whether there is anything below:
+    a limb is as long as a significand. Made positive, their leading one is shifted to the top, as
+    far as the lowest exponent allows; then follows the rounding.
+
+    Latency: :attr:`latency` cycles, 3: choose, negate, normalise; the rounding follows
+    combinationally. Throughput: one sum a cycle; there are no handshakes, and the pipeline never
+    stops.
+
+    Parameters
+    ----------
+    fixed : formats of the numbers and shape of the accumulator
+    """
+
+    select: Signal
+    """In, the number's format: one bit of one for each format."""
+    accumulator: Any
+    """In."""
+    o: Signal
+    """Out, in the low bits; 0 with no format selected."""
+
+    latency = 3
+
+    def __init__(self, *, fixed: FixedPoint):
+        self.fixed = fixed
+        super().__init__(
+            {
+                "select": In(len(fixed.formats)),
+                "accumulator": In(fixed.layout),
+                "o": Out(fixed.mix.bits),
+            }
+        )
+
+    @property
+    def module_name(self) -> str:
+        """``exact_lane_rounder_<formats>_<contributions>x<limb bits>``."""
+        return f"exact_lane_rounder_{self.fixed.name}"
+
+    def elaborate(self, platform):
+        """Choose, negate, normalise, round; a register between each two."""
+        m = Module()
+        select, kind = self.select, self._kind(m)
+        chosen = _registered(m, self._choose(m), "chosen")
+        select, kind = _registered(m, select, "select1"), _registered(m, kind, "kind1")
+        positive = _registered(m, self._negate(m, chosen), "positive")
+        select, kind = _registered(m, select, "select2"), _registered(m, kind, "kind2")
+        normal = _registered(m, self._normalise(m, positive), "normal")
+        select, kind = _registered(m, select, "select3"), _registered(m, kind, "kind3")
+        self._round(m, normal, select, kind)
+        return m
+
+    def _kind(self, m: Module) -> Any:
+        """What the flags say: no number, an infinity, or a sum, and if it is zero of which sign."""
+        kind: Any = Signal(
+            data.StructLayout({"nan": 1, "infinite": 1, "negative": 1, "minus_zero": 1}),
+            name="kind",
+        )
+        flags = self.accumulator
+        m.d.comb += [
+            kind.nan.eq(flags.positive & flags.negative),
+            kind.infinite.eq(flags.positive | flags.negative),
+            kind.negative.eq(flags.negative),
+            kind.minus_zero.eq(~flags.other),
+        ]
+        return kind
+
+    def _choose(self, m: Module) -> Any:
+        """The two limbs in which the sum begins, as they are, and what is to be added to them."""
+        fixed = self.fixed
+        count = len(fixed.limbs)
+        select = list(self.select)
+        limbs = [self.accumulator[f"limb{k}"] for k in range(count)]
+        kept = [Const(0, 1), *(self.accumulator[f"carry{k}"] for k in range(1, count))]
+        near = [_Near(m, limb, f"limb{k}") for k, limb in enumerate(limbs)]
+
+        # Carries into each limb from those below; with the one kept beside it, 0 to 2 are added.
+        generates, propagates, carries = Signal(count), Signal(count), Signal(count + 1)
+        for k, n in enumerate(near):
+            m.d.comb += [
+                generates[k].eq(n.is_minus[1] & kept[k]),
+                propagates[k].eq(Mux(kept[k], n.is_minus[2], n.is_minus[1])),
+            ]
+        m.d.comb += carries.eq(Cat(Const(0, 1), _carries(m, generates, propagates)))
+        zero, ones, tops = Signal(count), Signal(count), Signal(count)
+        for k, n in enumerate(near):
+            m.d.comb += [
+                zero[k].eq(n.reaches(0, kept[k], carries[k])),
+                ones[k].eq(n.reaches(1, kept[k], carries[k])),
+                tops[k].eq(n.top(kept[k], carries[k])),
+            ]
+
+        # A sum of a short format ends before the last limb; what is above is not its own.
+        used = [pick(select, [Const(k < fixed.limbs_of(f), 1) for f in fixed.formats], 1)
+                for k in range(count)]  # fmt: skip
+        negative = Signal()
+        m.d.comb += negative.eq(
+            pick(select, [tops[fixed.limbs_of(f) - 1] for f in fixed.formats], 1)
+        )
+        begins = [used[k] & ~Mux(negative, ones[k], zero[k]) for k in range(2, count)]
+        first = _highest(m, Cat(Const(1, 1), *begins))
+        nothing_below = _all_before(m, zero)
+
+        # The highest limb is extended so that it still wraps to its sign.
+        words = [Cat(Const(0, fixed.first), limbs[0]), *limbs[1:]]
+        above = (negative | carries[count]).replicate(fixed.limb_bits - len(limbs[-1]))
+        words[-1] = Cat(limbs[-1], above)
+        window: Any = Signal(
+            data.StructLayout(
+                {
+                    "low": fixed.limb_bits,
+                    "high": fixed.limb_bits,
+                    "low_kept": 1,
+                    "low_carry": 1,
+                    "high_kept": 1,
+                    "high_carry": 1,
+                    "low_zero": 1,
+                    "high_zero": 1,
+                    "nothing_below": 1,
+                    "number": range(max(2, count - 1)),
+                    "negative": 1,
+                }
+            ),
+            name="window",
+        )
+
+        def choose(values: Sequence[Any]) -> Value:
+            return pick(list(first), values, max(len(Value.cast(value)) for value in values))
+
+        m.d.comb += [
+            window.low.eq(choose(words[:-1])),
+            window.high.eq(choose(words[1:])),
+            window.low_kept.eq(choose(kept[:-1])),
+            window.low_carry.eq(choose(list(carries[:-2]))),
+            window.high_kept.eq(choose(kept[1:])),
+            window.high_carry.eq(choose(list(carries[1:-1]))),
+            window.low_zero.eq(choose(list(zero[:-1]))),
+            window.high_zero.eq(choose(list(zero[1:]))),
+            window.nothing_below.eq(choose(list(nothing_below[:-1]))),
+            window.number.eq(choose([Const(k, len(window.number)) for k in range(count - 1)])),
+            window.negative.eq(negative),
+        ]
+        return window
+
+    def _negate(self, m: Module, window: Any) -> Any:
+        """The magnitude of the window; inverted and one more if nothing stands below."""
+        bits = self.fixed.limb_bits
+        positive: Any = Signal(
+            data.StructLayout(
+                {
+                    "magnitude": 2 * bits + 1,
+                    "below": 1,
+                    "number": len(window.number),
+                    "negative": 1,
+                }
+            ),
+            name="made_positive",
+        )
+        low_borrows, high_borrows = window.nothing_below, window.nothing_below & window.low_zero
+        halves = []
+        for name, borrows in (("low", low_borrows), ("high", high_borrows)):
+            adds = Signal(2, name=f"{name}_adds")
+            change = Signal(signed(3), name=f"{name}_change")
+            half = Signal(bits, name=f"{name}_half")
+            m.d.comb += [
+                adds.eq(window[f"{name}_kept"] + window[f"{name}_carry"]),
+                change.eq(Mux(window.negative, borrows - adds, adds)),
+                half.eq((window[name] ^ window.negative.replicate(bits)) + change),
+            ]
+            halves.append(half)
+        # The magnitude of a number that is all sign above a zero window is one bit longer.
+        carry = window.negative & window.high_zero & high_borrows
+        m.d.comb += [
+            positive.magnitude.eq(Cat(*halves, carry)),
+            positive.below.eq(~window.nothing_below),
+            positive.number.eq(window.number),
+            positive.negative.eq(window.negative),
+        ]
+        return positive
+
+    def _normalise(self, m: Module, positive: Any) -> Any:
+        """Leading one to the top; in the lowest window no farther than exponent 1 has it."""
+        fixed = self.fixed
+        bits = fixed.significand_bits
+        width = len(positive.magnitude)
+        normal: Any = Signal(
+            data.StructLayout(
+                {
+                    "rest": 1,
+                    "half": 1,
+                    "mantissa": bits - 1,
+                    "hidden": 1,
+                    "exponent": (fixed.sign + 1).bit_length() + 1,
+                    "negative": 1,
+                }
+            ),
+            name="normalised",
+        )
+        lowest = Signal(width)
+        m.d.comb += lowest.eq((positive.number == 0) << bits)
+        value, stop = positive.magnitude, lowest
+        steps = (width - 1 - bits).bit_length()
+        shift = []
+        for step in reversed(range(steps)):
+            distance = 1 << step
+            moves = Signal(name=f"moves{distance}")
+            moved = Signal(width, name=f"moved{distance}")
+            stopped = Signal(width, name=f"stop{distance}")
+            m.d.comb += [
+                moves.eq(~(value | stop)[width - distance :].any()),
+                moved.eq(Mux(moves, value << distance, value)),
+                stopped.eq(Mux(moves, stop << distance, stop)),
+            ]
+            value, stop = moved, stopped
+            shift.insert(0, moves)
+        start = Cat(Const(0, fixed.limb_bits.bit_length() - 1), positive.number)
+        m.d.comb += [
+            Cat(normal.half, normal.mantissa, normal.hidden).eq(value[width - bits - 1 :]),
+            normal.rest.eq(value[: width - bits - 1].any() | positive.below),
+            normal.exponent.eq(start + (width - bits) - Cat(shift)),
+            normal.negative.eq(positive.negative),
+        ]
+        return normal
+
+    def _round(self, m: Module, normal: Any, select: Any, kind: Any) -> None:
+        """To the mantissa of the format; a carry goes on into the exponent, which is just right."""
+        fixed = self.fixed
+        sign = Signal()
+        exponent = Signal.like(normal.exponent)
+        m.d.comb += [
+            sign.eq(Mux(kind.infinite, kind.negative, normal.negative | kind.minus_zero)),
+            exponent.eq(Mux(normal.hidden, normal.exponent, 0)),
+        ]
+        numbers = []
+        for form in fixed.formats:
+            dropped = fixed.mix.mantissa_bits - form.mantissa_bits
+            tail = Cat(normal.rest, normal.half, normal.mantissa)
+            mantissa, half, rest = tail[dropped + 2 :], tail[dropped + 1], tail[: dropped + 1].any()
+            if form.ftz:
+                mantissa = mantissa & normal.hidden.replicate(len(mantissa))
+            rounded = Signal(len(mantissa) + len(exponent), name=f"rounded_{form.name}")
+            beyond = Signal(name=f"beyond_{form.name}")
+            m.d.comb += [
+                rounded.eq(Cat(mantissa, exponent) + (half & (rest | mantissa[0]))),
+                beyond.eq(kind.infinite | (rounded > form.largest)),
+            ]
+            magnitude = Mux(beyond, form.overflow, rounded)[: form.bits - 1]
+            numbers.append(Mux(kind.nan, form.nan, Cat(magnitude, sign)))
+        one = numbers[0] & select[0].replicate(len(numbers[0]))
+        m.d.comb += self.o.eq(pick(select, numbers, fixed.mix.bits) if len(numbers) > 1 else one)
+
+
+class _Near:
+    """How near a limb is to wrapping: whether it is -3, -2, -1 or 0 modulo its range."""
+
+    def __init__(self, m: Module, limb, name: str):
+        width = len(limb)
+        self.is_minus = Signal(4, name=f"{name}_is_minus")
+        below_top = limb[:-1]
+        self._top = limb[-1]
+        self._below_is_minus = Signal(3, name=f"{name}_below_top_is_minus")
+        m.d.comb += [self.is_minus[k].eq(limb == -k % (1 << width)) for k in range(4)]
+        m.d.comb += [self._below_is_minus[k].eq(below_top == -k % (1 << width - 1)) for k in (1, 2)]
+
+    def reaches(self, minus: int, one, other):
+        """Whether the limb and two bits make ``-minus``."""
+        return Mux(
+            one & other,
+            self.is_minus[minus + 2],
+            Mux(one | other, self.is_minus[minus + 1], self.is_minus[minus]),
+        )
+
+    def top(self, one, other):
+        """Highest bit of the limb and two bits."""
+        below = self._below_is_minus
+        return self._top ^ ((one | other) & below[1] | one & other & below[2])
+
+
+def _registered(m: Module, value: Any, name: str) -> Any:
+    later = Signal.like(value, name=name)
+    m.d.sync += later.eq(value)
+    return later
+
+
+def _carries(m: Module, generates: Signal, propagates: Signal) -> Value:
+    """Carries out of each place, without one into the first; a tree of doubling steps."""
+    distance = 1
+    while distance < len(generates):
+        reach, through = Signal.like(generates), Signal.like(propagates)
+        below = (generates << distance)[: len(generates)]
+        passed = ((propagates << distance) | (1 << distance) - 1)[: len(generates)]
+        m.d.comb += [
+            reach.eq(generates | propagates & below),
+            through.eq(propagates & passed),
+        ]
+        generates, propagates = reach, through
+        distance *= 2
+    return generates
+
+
+def _all_before(m: Module, bits: Value) -> Value:
+    """For each place whether all lower ones are set; a tree of doubling steps."""
+    every, distance = (bits << 1 | 1)[: len(bits)], 1
+    while distance < len(bits):
+        longer = Signal(len(bits))
+        m.d.comb += longer.eq(every & (every << distance | (1 << distance) - 1))
+        every, distance = longer, 2 * distance
+    return every
+
+
+def _highest(m: Module, bits: Value) -> Signal:
+    """Only the highest of the bits that are set."""
+    highest = Signal(len(bits))
+    none_above = _all_before(m, ~Cat(reversed(list(bits))))
+    m.d.comb += highest.eq(bits & Cat(reversed(list(none_above))))
+    return highest
