@@ -90,7 +90,7 @@ class IntegerUnit(Component):
         if self.latency:
             blocks = [_registered(m, block, f"block{k}") for k, block in enumerate(blocks)]
             joins = _registered(m, joins, "joins")
-        m.d.comb += self.result.eq(Cat(self._carried(blocks, joins)))
+        m.d.comb += self.result.eq(Cat(self._carried(m, blocks, joins)))
         return m
 
     def _block(self, m: Module, k: int, uses_xor, uses_and, carries) -> Value:
@@ -101,11 +101,15 @@ class IntegerUnit(Component):
         starts = Mux(carries, both, 0)
         carried: list[Value] = [Const(0, 1)]
         for bit in range(_BLOCK):
-            carried.append(starts[bit] | one[bit] & carried[-1])
+            carry = Signal(name=f"carry{k}_{bit + 1}")
+            m.d.comb += carry.eq(starts[bit] | one[bit] & carried[-1])
+            carried.append(carry)
         without = Mux(uses_xor, one, 0) | Mux(uses_and, both, 0)
-        return Cat(without, Const(0, 1)) ^ Cat(carried)
+        block = Signal(_BLOCK + 1, name=f"sum{k}")
+        m.d.comb += block.eq(Cat(without, Const(0, 1)) ^ Cat(carried))
+        return block
 
-    def _carried(self, blocks, joins) -> list[Value]:
+    def _carried(self, m: Module, blocks, joins) -> list[Value]:
         """Carries added to the blocks above, as far as a number reaches."""
         words = []
         carry: Value = Const(0, 1)
@@ -116,7 +120,9 @@ class IntegerUnit(Component):
                 carry = carry & joins
             total = block[:_BLOCK]
             words.append((total + carry)[:_BLOCK])
-            carry = block[_BLOCK] | total.all() & carry
+            upwards = Signal(name=f"upwards{k}")
+            m.d.comb += upwards.eq(block[_BLOCK] | total.all() & carry)
+            carry = upwards
         return words
 
 

@@ -137,13 +137,15 @@ class MinMaxUnit(Component):
             width: self._is(m, f"joins{width}", [d for d in self.dtypes if _WIDTHS[d] >= width])
             for width in _doubled(cell, max(widths))
         }
-        takes, blanks = self._decide(m, cell, self._compare(cell, joins))
+        takes, blanks = self._decide(m, cell, self._compare(m, cell, joins))
         for width, join in reversed(joins.items()):
             size = width // cell
             for highest in range(size - 1, len(takes), size):
                 follower = highest - size // 2
-                takes[follower] = Mux(join, takes[highest], takes[follower])
-                blanks[follower] = Mux(join, blanks[highest], blanks[follower])
+                for choice in (takes, blanks):
+                    followed = Signal(name=f"followed{width}_{follower}")
+                    m.d.comb += followed.eq(Mux(join, choice[highest], choice[follower]))
+                    choice[follower] = followed
         nans = self._nans(m)
         for k, (take, blank) in enumerate(zip(takes, blanks, strict=True)):
             winner = Mux(
@@ -164,7 +166,7 @@ class MinMaxUnit(Component):
             m.d.comb += flag.eq(Cat(hits).any())
         return flag
 
-    def _compare(self, cell: int, joins: dict[int, Signal]) -> list[Value]:
+    def _compare(self, m: Module, cell: int, joins: dict[int, Signal]) -> list[Value]:
         """For each cell as the highest of a number: the operand's pattern is below. A tree."""
         pairs = list(zip(self.operand, self.accumulator, strict=True))
         below, up_to = [~a & b for a, b in pairs], [~a | b for a, b in pairs]
@@ -178,6 +180,10 @@ class MinMaxUnit(Component):
                 )
             ]
             up_to = [high & low for high, low in zip(up_to[1::2], up_to[::2], strict=True)]
+            below, up_to = (
+                list(_named(m, Cat(bits), f"{name}{width}"))
+                for name, bits in (("below", below), ("up_to", up_to))
+            )
             if width <= cell:
                 highest = list(below)
             else:
@@ -191,12 +197,14 @@ class MinMaxUnit(Component):
         takes, blanks = [], []
         for k, pattern_below in enumerate(below):
             a, b = self.operand[: (k + 1) * cell], self.accumulator[: (k + 1) * cell]
-            a_nan, b_nan = self._is_nan(a), self._is_nan(b)
+            a_nan = _named(m, self._is_nan(a), f"a_nan{k}")
+            b_nan = _named(m, self._is_nan(b), f"b_nan{k}")
             # Patterns compare like the numbers, except: magnitudes with a minus among them, and
             # complements of two signs, the other way round.
             swapped = is_float & (a[-1] | b[-1]) | is_signed & (a[-1] ^ b[-1])
-            takes.append(self.load | b_nan | (pattern_below ^ swapped ^ is_max) & ~a_nan)
-            blanks.append(a_nan & (b_nan | self.load))
+            take = self.load | b_nan | (pattern_below ^ swapped ^ is_max) & ~a_nan
+            takes.append(_named(m, take, f"take{k}"))
+            blanks.append(_named(m, a_nan & (b_nan | self.load), f"blank{k}"))
         return takes, blanks
 
     def _is_nan(self, value: Value) -> Value:
@@ -220,3 +228,10 @@ class MinMaxUnit(Component):
 def _doubled(low: int, high: int) -> list[int]:
     """Powers of two above ``low``, up to ``high``."""
     return [1 << k for k in range(low.bit_length(), high.bit_length())]
+
+
+def _named(m: Module, value: Value, name: str) -> Signal:
+    """The value as a wire, so that it is written once however often it is read."""
+    wire = Signal(len(value), name=name)
+    m.d.comb += wire.eq(value)
+    return wire
