@@ -1,35 +1,38 @@
-"""The datapath of the reduction: one flit a cycle into accumulators, and out again."""
+"""The datapath of the reduction: one flit a cycle into its accumulators."""
 
 from typing import Any
 
-from amaranth import Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Component, In, Out
 
+from dysharp.hw.alu.accumulators import ADDED, F64_BITS, SLOT_BITS, accumulator_bits
 from dysharp.hw.alu.adder import FloatAdder
-from dysharp.hw.alu.float_format import BF16, F32, narrow, widen
-from dysharp.hw.alu.reductions import DEFAULT_DEPTH, DEFAULT_DTYPES, Arithmetic, dtypes_name
-from dysharp.hw.packet import FLIT_BITS, Attr, Dtype
+from dysharp.hw.alu.converter import FloatConverter
+from dysharp.hw.alu.float_format import F32, F32_FTZ, F64, FloatFormat
+from dysharp.hw.alu.integer import INTEGER_DTYPES, IntegerUnit
+from dysharp.hw.alu.min_max import MIN_MAX_DTYPES, MinMaxUnit
+from dysharp.hw.alu.reductions import DEFAULT_DEPTH, DEFAULT_DTYPES, Arithmetic
+from dysharp.hw.alu.result_rounder import ResultRounder
+from dysharp.hw.packet import FLIT_BITS, Attr, Dtype, Op
 from dysharp.hw.share import place
 
-__all__ = ["ReductionAlu", "ResultRounder", "accumulator_bits"]
-
-LANES = FLIT_BITS // BF16.bits
-_NARROW = {Dtype.F16, Dtype.BF16, Dtype.E4M3, Dtype.E5M2}
-
-
-def accumulator_bits(dtypes: tuple[Dtype, ...]) -> int:
-    """Bits of a flit's accumulators: 256 if a type can be accumulated in a wider one."""
-    return 2 * FLIT_BITS if _NARROW.intersection(dtypes) else FLIT_BITS
+__all__ = ["ReductionAlu", "ResultRounder"]
 
 
 class ReductionAlu(Component):
-    """Adds a flit of operands to its accumulators.
+    """Combines a flit of operands with its accumulators, in any type and operation of the build.
 
-    A bf16 flit is ``lanes`` numbers; each has an f32 accumulator. The first flit of a sum is
-    loaded: a NaN becomes canonical, -0 stays -0.
+    Where elements are added they are taken in the accumulator's type: eight adders serve bf16,
+    f16, f32 and every other element of an fp8 flit, eight narrower ones the rest of it. ``min``,
+    ``max``, integers and bits have one unit each for the whole flit. Only what some type of the
+    build needs is built.
 
-    Latency: :attr:`latency` cycles. Throughput: one flit a cycle; there are no handshakes, and the
-    pipeline never stops.
+    The first flit of a reduction is loaded: converted exactly, a NaN made canonical, nothing else
+    changed. For the layout of accumulators see :mod:`dysharp.hw.alu.accumulators`.
+
+    Latency: :attr:`latency` cycles for every type and operation. Throughput: one flit a cycle,
+    each with a type and operation of its own; there are no handshakes, and the pipeline never
+    stops.
 
     Parameters
     ----------
@@ -39,19 +42,20 @@ class ReductionAlu(Component):
 
     Source
     ------
-    PTX ``multimem.ld_reduce.add.acc::f32`` on bf16: f32 accumulation, one rounding.
+    PTX ``multimem.ld_reduce`` and ``multimem.red``: types, operations, ``.acc::f32``,
+    ``.acc::f16``; see ``docs/alu.md``.
     """
 
     attr: Any
     """In, type, operation and accumulation, one that is supported; with ``operand``."""
     load: Signal
-    """In, the operand starts a sum; ``accumulator`` counts for nothing."""
+    """In, the operand starts a reduction; ``accumulator`` counts for nothing."""
     operand: Signal
     """In, the flit."""
     accumulator: Signal
-    """In, the sum so far."""
+    """In, what was reduced so far."""
     result: Signal
-    """Out, the new sum, :attr:`latency` cycles later."""
+    """Out, what is reduced now, :attr:`latency` cycles later."""
 
     def __init__(
         self,
@@ -74,72 +78,140 @@ class ReductionAlu(Component):
         )
 
     @property
+    def dtypes(self) -> tuple[Dtype, ...]:
+        """Types that are built."""
+        return self.arithmetic.dtypes
+
+    @property
     def module_name(self) -> str:
         """``alu_<of the arithmetic>``."""
         return f"alu_{self.arithmetic.name}"
 
     def elaborate(self, platform):
-        """An adder a lane. A load adds to -0, which leaves every number as it is."""
+        """Adders and flit-wide units side by side; the one that was asked is heard."""
         m = Module()
-        minus_zero = Const(1 << F32.bits - 1, F32.bits)
-        for lane in range(LANES):
-            adder = FloatAdder(formats=(F32,), depth=min(self.latency, 5))
-            m.submodules[f"add{lane}"] = place(adder)
-            operand = self.operand.word_select(lane, BF16.bits)
-            accumulator = self.accumulator.word_select(lane, F32.bits)
-            m.d.comb += [
-                adder.a.eq(Mux(self.load, minus_zero, accumulator)),
-                adder.b.eq(widen(operand, source=BF16, target=F32)),
-            ]
-            total = adder.o
-            for stage in range(self.latency - adder.latency):
-                later = Signal.like(total, name=f"total{lane}_{stage}")
-                m.d.sync += later.eq(total)
-                total = later
-            m.d.comb += self.result.word_select(lane, F32.bits).eq(total)
+        slots, doubles, others = self._sums(m), self._doubles(m), self._others(m)
+        adds = self.attr.op == Op.ADD
+        answers = [
+            ("others", Const(1, 1), others),
+            ("slots", adds & self._is(*ADDED), slots[: FLIT_BITS // SLOT_BITS]),
+            ("doubles", adds & self._is(Dtype.F64), doubles),
+        ]
+        flit: Value = Const(0, 0)
+        for name, chosen, parts in answers:
+            if parts:
+                answer = Cat(parts)
+                flit = Mux(self._later(m, chosen, name), answer, flit) if len(flit) else answer
+        m.d.comb += self.result.eq(Cat(flit, slots[FLIT_BITS // SLOT_BITS :]))
         return m
 
+    def _is(self, *dtypes: Dtype) -> Value:
+        """The flit is of one of these types."""
+        return Cat(self.attr.dtype == dtype for dtype in dtypes if dtype in self.dtypes).any()
 
-class ResultRounder(Component):
-    """Rounds accumulators to a flit of the wire's type, once.
+    def _later(self, m: Module, value, name: str) -> Value:
+        """The value :attr:`latency` cycles later."""
+        for stage in range(self.latency):
+            register = Signal(len(value), name=f"{name}{stage + 1}", reset_less=True)
+            m.d.sync += register.eq(value)
+            value = register
+        return value
 
-    Latency: :attr:`latency`, none: combinational.
+    def _sums(self, m: Module) -> list[Value]:
+        """Sums of all types that are narrower than f64, slot by slot."""
+        floats = [dtype for dtype in self.dtypes if dtype in ADDED]
+        bytes_ = [dtype for dtype in floats if ADDED[dtype].own.bits == 8]
+        if not floats:
+            return []
+        slots: list[Value] = []
+        half = SLOT_BITS // 2
+        is_byte = self._later(m, self._is(*bytes_), "is_byte") if bytes_ else None
+        for k in range(self.accumulator_bits // SLOT_BITS):
+            words = FLIT_BITS // F32.bits
+            dtypes = floats if k < words else [d for d in floats if d is not Dtype.F32]
+            element = self.operand.word_select(k, 16)
+            slot = self.accumulator.word_select(k, SLOT_BITS)
+            word = self.operand.word_select(k % words, F32.bits)
+            total = self._sum(m, f"add{k}", dtypes, element, slot, word)
+            if is_byte is not None:
+                odd = self._sum(m, f"add{k}_odd", bytes_, element[8:], slot[half:], word)
+                upper = odd if len(total) <= half else Mux(is_byte, odd, total[half:])
+                total = Cat(total[:half], upper)
+            slots.append(total)
+        return slots
 
-    Parameters
-    ----------
-    dtypes : types that are built
-    """
+    def _sum(
+        self, m: Module, name: str, dtypes: list[Dtype], element: Value, accumulator, word: Value
+    ) -> Value:
+        """One adder for all ``dtypes``; elements are widened where the accumulator is wider."""
+        f32 = F32_FTZ if self.arithmetic.ftz else F32
+        ways: list[tuple[Dtype, int, FloatFormat, Value]] = []
+        for dtype in dtypes:
+            own, wider = ADDED[dtype]
+            if dtype is Dtype.F32:
+                ways.append((dtype, 0, f32, word))
+                continue
+            number = element[: own.bits]
+            ways.append((dtype, 0, own, number))
+            ways.append((dtype, 1, wider, self._widened(m, f"{name}_{own.name}", number, dtype)))
+        formats = tuple(dict.fromkeys(form for _, _, form, _ in ways))
+        adder = FloatAdder(formats=formats, depth=self.latency, loads=True)
+        m.submodules[name] = place(adder)
+        with m.Switch(self.attr.dtype):
+            for dtype in dtypes:
+                with m.Case(dtype):
+                    for _, acc, form, value in (way for way in ways if way[0] is dtype):
+                        with m.If(self.attr.acc == acc):
+                            m.d.comb += adder.b.eq(value)
+                            if len(formats) > 1:
+                                m.d.comb += adder.format.eq(formats.index(form))
+        m.d.comb += [adder.a.eq(accumulator), adder.load.eq(self.load)]
+        return adder.o
 
-    attr: Any
-    """In, type, operation and accumulation, one that is supported."""
-    accumulator: Signal
-    """In."""
-    o: Signal
-    """Out, the flit."""
+    def _widened(self, m: Module, name: str, number: Value, dtype: Dtype) -> Value:
+        """The number in the wider type; a NaN may stay as it is, the adder makes it canonical."""
+        own, wider = ADDED[dtype]
+        if own.exponent_bits == wider.exponent_bits:
+            return Cat(Const(0, wider.mantissa_bits - own.mantissa_bits), number)
+        converter = FloatConverter(source=own, target=wider)
+        m.submodules[f"{name}_widened"] = place(converter)
+        m.d.comb += converter.i.eq(number)
+        return converter.o
 
-    latency = 0
-
-    def __init__(self, *, dtypes: tuple[Dtype, ...] = DEFAULT_DTYPES):
-        self.dtypes = dtypes
-        self.accumulator_bits = accumulator_bits(dtypes)
-        super().__init__(
-            {"attr": In(Attr), "accumulator": In(self.accumulator_bits), "o": Out(FLIT_BITS)}
-        )
-
-    @property
-    def module_name(self) -> str:
-        """``rounder_<types>``."""
-        return f"rounder_{dtypes_name(self.dtypes)}"
-
-    def elaborate(self, platform):
-        """A rounding a lane."""
-        m = Module()
-        for lane in range(LANES):
-            accumulator = Signal(F32.bits, name=f"accumulator{lane}")
+    def _doubles(self, m: Module) -> list[Value]:
+        """Sums of f64."""
+        if Dtype.F64 not in self.dtypes:
+            return []
+        sums: list[Value] = []
+        for k in range(FLIT_BITS // F64_BITS):
+            adder = FloatAdder(formats=(F64,), depth=self.latency, loads=True)
+            m.submodules[f"double{k}"] = place(adder)
             m.d.comb += [
-                accumulator.eq(self.accumulator.word_select(lane, F32.bits)),
-                self.o.word_select(lane, BF16.bits).eq(
-                    narrow(accumulator, source=F32, target=BF16)
-                ),
+                adder.a.eq(self.accumulator.word_select(k, F64_BITS)),
+                adder.b.eq(self.operand.word_select(k, F64_BITS)),
+                adder.load.eq(self.load),
             ]
-        return m
+            sums.append(adder.o)
+        return sums
+
+    def _others(self, m: Module) -> list[Value]:
+        """Results of the flit-wide units, brought to the latency of the adders."""
+        units: list[Any] = []
+        result: Value = self.operand
+        if any(dtype in MIN_MAX_DTYPES for dtype in self.dtypes):
+            m.submodules.min_max = place(compared := MinMaxUnit(dtypes=self.dtypes))
+            m.d.comb += compared.load.eq(self.load)
+            units.append(compared)
+            result = compared.result
+        if any(dtype in INTEGER_DTYPES for dtype in self.dtypes):
+            m.submodules.integer = place(computed := IntegerUnit(dtypes=self.dtypes))
+            units.append(computed)
+            passed = self.load | (self.attr.op == Op.MIN) | (self.attr.op == Op.MAX)
+            result = Mux(passed, result, computed.result)
+        for unit in units:
+            m.d.comb += [
+                unit.attr.eq(self.attr),
+                unit.operand.eq(self.operand),
+                unit.accumulator.eq(self.accumulator[:FLIT_BITS]),
+            ]
+        return [self._later(m, result, "other")] if units else []

@@ -52,7 +52,7 @@ DEFAULT_DTYPES: tuple[Dtype, ...] = tuple(dtype for dtype in _TABLE if dtype is 
 """Every type but f64, whose adders are large."""
 DEFAULT_DEPTH = 4
 """Cycles from operand to sum unless a configuration says otherwise."""
-MAX_DEPTH = 6
+MAX_DEPTH = 5
 """The most stages that the adders can be cut into."""
 
 

@@ -5,8 +5,9 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from dysharp.hw.alu.alu import ReductionAlu, ResultRounder
+from dysharp.hw.alu.alu import ReductionAlu
 from dysharp.hw.alu.reductions import Arithmetic
+from dysharp.hw.alu.result_rounder import ResultRounder
 from dysharp.hw.gpu.hub_records import STATUS_BITS, ReadItem, record
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.memory import Ram

@@ -1,0 +1,47 @@
+"""Where the sums of a flit stand while it is reduced.
+
+The accumulators of a flit are eight slots of 32 bits. A sum of bf16 or f16 number ``k`` stands in
+slot ``k``, as f32 or, in its own type, in the low bits; a sum of f32 number ``k`` in slot ``k``; a
+sum of fp8 number ``j`` in half ``j % 2`` of slot ``j // 2``, as f16 or in that half's low bits.
+Sums of f64, and what ``min``, ``max``, integers and bits reduce, stand in the low 128 bits like the
+numbers of a flit. A build without a type that is accumulated in a wider one has four slots.
+"""
+
+from typing import NamedTuple
+
+from dysharp.hw.alu.float_format import BF16, E4M3, E5M2, F16, F32, F64, FloatFormat
+from dysharp.hw.packet import FLIT_BITS, Dtype
+
+__all__ = ["ADDED", "F64_BITS", "SLOT_BITS", "Formats", "accumulator_bits"]
+
+SLOT_BITS = F32.bits
+F64_BITS = F64.bits
+
+
+class Formats(NamedTuple):
+    """What a type is added in.
+
+    Members
+    -------
+    own : with acc 0
+    wider : with acc 1; the same if there is none
+    """
+
+    own: FloatFormat
+    wider: FloatFormat
+
+
+ADDED: dict[Dtype, Formats] = {
+    Dtype.F32: Formats(F32, F32),
+    Dtype.F16: Formats(F16, F32),
+    Dtype.BF16: Formats(BF16, F32),
+    Dtype.E4M3: Formats(E4M3, F16),
+    Dtype.E5M2: Formats(E5M2, F16),
+}
+"""Floating-point types that the slots' adders serve; f64 has adders of its own."""
+
+
+def accumulator_bits(dtypes: tuple[Dtype, ...]) -> int:
+    """Bits of a flit's accumulators: 256 if a type can be accumulated in a wider one, else 128."""
+    wider = any(dtype in ADDED and ADDED[dtype].own != ADDED[dtype].wider for dtype in dtypes)
+    return 2 * FLIT_BITS if wider else FLIT_BITS
