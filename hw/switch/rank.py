@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import Component, connect, flipped
 from amaranth.utils import ceil_log2
 
-from dysharp.hw.alu.alu import ReductionAlu, ResultRounder
+from dysharp.hw.alu.alu import ReductionAlu
 from dysharp.hw.alu.reductions import Arithmetic
+from dysharp.hw.alu.result_rounder import ResultRounder
 from dysharp.hw.errors import ConfigError
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.memory import Ram
@@ -19,7 +20,7 @@ from dysharp.hw.switch.intake import Intake, finished_session
 from dysharp.hw.switch.rank_sequencer import RankSequencer
 from dysharp.hw.switch.reduction_ports import reduction_signature
 
-__all__ = ["MAX_STORE_BITS", "RankUnit", "store_bits"]
+__all__ = ["MAX_STORE_BITS", "RankUnit", "store_bits", "store_place"]
 
 MAX_STORE_BITS = 1 << 25
 """The most that one port's store may hold: 4 MB."""
@@ -28,6 +29,19 @@ MAX_STORE_BITS = 1 << 25
 def store_bits(*, ports: int, sessions: int, chunk_flits: int) -> int:
     """Bits of the store of one port: a place for every flit that can be on its way to it."""
     return sessions * ports * chunk_flits * FLIT_BITS
+
+
+def store_place(flit, *, ports: int, sessions: int, chunk_flits: int) -> Value:
+    """Address of a flit in the store, which no other flit has.
+
+    Parameters
+    ----------
+    flit : has ``session``, ``source`` and ``word``
+    ports, sessions, chunk_flits : shape of the store; the last one is a power of two
+    """
+    session = flit.session[: ceil_log2(sessions)]
+    contribution = session * ports + flit.source
+    return Cat(flit.word[: ceil_log2(chunk_flits)], contribution[: ceil_log2(sessions * ports)])
 
 
 class RankUnit(Component):
@@ -155,21 +169,17 @@ class RankUnit(Component):
 
     def _store(self, m: Module, arrived, step):
         """A place for each flit; what a step names appears a cycle later."""
-        store = Ram(width=FLIT_BITS, depth=self.sessions * self.ports * self.chunk_flits)
+        shape = {"ports": self.ports, "sessions": self.sessions, "chunk_flits": self.chunk_flits}
+        store = Ram(width=FLIT_BITS, depth=store_bits(**shape) // FLIT_BITS)
         m.submodules.store = place(store)
         m.d.comb += [
             store.write_en.eq(arrived.valid),
-            store.write_addr.eq(self._place_of(arrived)),
+            store.write_addr.eq(store_place(arrived, **shape)),
             store.write_data.eq(arrived.data),
             store.read_en.eq(step.valid),
-            store.read_addr.eq(self._place_of(step)),
+            store.read_addr.eq(store_place(step, **shape)),
         ]
         return store.read_data
-
-    def _place_of(self, flit):
-        session = flit.session[: ceil_log2(self.sessions)]
-        contribution = (session * self.ports + flit.source)[: ceil_log2(self.sessions * self.ports)]
-        return Cat(flit.word[: ceil_log2(self.chunk_flits)], contribution)
 
     def _add(self, m: Module, alu, operand, step, answers):
         """Sums of one session, then its results, which wait in a ring for their answer."""
