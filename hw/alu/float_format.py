@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from amaranth import Cat, Const, Mux, Value
+from amaranth import Cat, Const, Value
 from amaranth.lib import data
 
-__all__ = ["FloatFormat", "BF16", "E4M3", "E5M2", "F16", "F32", "F32_FTZ", "F64", "widen", "narrow"]
+__all__ = ["FloatFormat", "BF16", "E4M3", "E5M2", "F16", "F32", "F32_FTZ", "F64"]
 
 
 @dataclass(frozen=True)
@@ -126,53 +126,3 @@ E4M3 = FloatFormat(
     "e4m3", exponent_bits=4, mantissa_bits=3, nan=0x7F, infinities=False, saturates=True
 )
 E5M2 = FloatFormat("e5m2", exponent_bits=5, mantissa_bits=2, nan=0x7F, saturates=True)
-
-
-def widen(value, *, source: FloatFormat, target: FloatFormat) -> Value:
-    """The same number with a longer mantissa: exact. A NaN becomes the target's canonical one.
-
-    Parameters
-    ----------
-    value : ``source.bits`` bits
-    source, target : formats with exponents of one width
-
-    Returns
-    -------
-    Value
-        ``target.bits`` bits, combinational.
-    """
-    extra = _extra_bits(target, source)
-    return Mux(source.is_nan(value), target.nan, Cat(Const(0, extra), value))
-
-
-def narrow(value, *, source: FloatFormat, target: FloatFormat) -> Value:
-    """The nearest number with a shorter mantissa, ties to even; a NaN becomes the canonical one.
-
-    A carry out of the mantissa moves on into the exponent, which is just right: the next power of
-    two, the first normal number, or infinity.
-
-    Parameters
-    ----------
-    value : ``source.bits`` bits
-    source, target : formats with exponents of one width
-
-    Returns
-    -------
-    Value
-        ``target.bits`` bits, combinational.
-    """
-    dropped = _extra_bits(source, target)
-    value = Value.cast(value)
-    kept, half, rest = value[dropped:], value[dropped - 1], value[: dropped - 1]
-    rounded = kept + (half & (rest.any() | kept[0]))
-    return Mux(source.is_nan(value), target.nan, rounded[: target.bits])
-
-
-def _extra_bits(longer: FloatFormat, shorter: FloatFormat) -> int:
-    extra = longer.mantissa_bits - shorter.mantissa_bits
-    if longer.exponent_bits != shorter.exponent_bits or extra < 1:
-        raise ValueError(
-            f"Formats must have exponents of one width and the longer mantissa first, "
-            f"not {longer.name} and {shorter.name}"
-        )
-    return extra
