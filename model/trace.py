@@ -137,6 +137,12 @@ class Trace:
             **options,
         )
 
+    def under(self, config: Config) -> "Trace":
+        """The same batch for another configuration, whose order of accumulation then holds."""
+        accumulation = default_policies(config).accumulation
+        policies = replace(self.policies, accumulation=accumulation)
+        return replace(self, config=config, policies=policies)
+
     def save(self, path: str | Path) -> Path:
         """Write the file (see :func:`write_trace`); its path."""
         write_trace(self, path)

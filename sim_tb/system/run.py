@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import shutil
@@ -42,7 +41,8 @@ def run_system(
     ----------
     config : Config
     trace : Trace
-        The batch: routing, payload, placement and policies.
+        The batch: routing, payload, placement and policies; the order of accumulation is
+        ``config``'s.
     seed : int or None
         Of stalls and memory latencies; :func:`~dysharp.sim_tb.run.default_seed` by default.
     latency : int or (int, int)
@@ -77,7 +77,7 @@ def run_system(
             f"{trace.config.gpus} and {trace.config.chunk_bytes} "
             f"(it was made for {trace.config.name}: give its --preset, or make it anew)"
         )
-    trace = dataclasses.replace(trace, config=config)
+    trace = trace.under(config)
     seed = default_seed() if seed is None else seed
     span = (latency, latency) if isinstance(latency, int) else latency
     folder = build_root() / "traces" if out_dir is None else Path(out_dir)

@@ -8,7 +8,7 @@ import pytest
 from dysharp.hw.config import load_preset
 from dysharp.hw.errors import UserError
 from dysharp.model.models import MODELS, get_model
-from dysharp.model.policies import Accumulation, PlacementKind, Policies, SlotOrder
+from dysharp.model.policies import Accumulation, Overflow, PlacementKind, Policies, SlotOrder
 from dysharp.model.trace import default_policies, make_trace, read_trace, write_trace
 from dysharp.model.traffic import Scheme, compare_with_deepep, count_traffic
 
@@ -54,8 +54,18 @@ def test_policies_follow_the_configuration():
     assert default_policies(NVL8).accumulation is Accumulation.GPU_LIST_THEN_ARRIVAL
     rank = default_policies(load_preset("nvl8", order="rank"))
     assert rank.accumulation is Accumulation.GPU_LIST_THEN_PORT_RANK
-    with pytest.raises(UserError, match="gpu_list_then_exact is not implemented"):
-        make_trace(load_preset("nvl8", order="exact"), DSV3, 1, hidden=64)
+    exact = default_policies(load_preset("nvl8", order="exact"))
+    assert exact.accumulation is Accumulation.GPU_LIST_THEN_EXACT
+
+
+def test_a_trace_under_another_configuration():
+    """What was made for one order is summed in the order of the hardware that it runs on."""
+    drop = Policies(overflow=Overflow.DROP_AND_COUNT)
+    trace = make_trace(NVL8, get_model("Mixtral-8x7B"), 2, hidden=64, policies=drop)
+    other = trace.under(load_preset("nvl8", order="exact"))
+    assert other.config.switch.order == "exact" and other.payload is trace.payload
+    assert other.policies.accumulation is Accumulation.GPU_LIST_THEN_EXACT
+    assert other.policies.overflow is Overflow.DROP_AND_COUNT
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
