@@ -19,11 +19,13 @@ from typing import Any
 from amaranth.lib import data, enum
 
 from dysharp.hw import packet
+from dysharp.hw.alu.alu import accumulator_bits
 from dysharp.hw.config import load_preset, preset_names
 from dysharp.hw.parameters import Config, GpuConfig, SwitchConfig
 from dysharp.hw.register_map import Register, RegisterMap
 from dysharp.hw.registers import maps_of
 from dysharp.hw.rules import rule_text
+from dysharp.hw.switch.rank import store_bits
 from dysharp.sim_tb.mutants import MUTANTS
 
 __all__ = ["TABLES", "documents", "main", "renew"]
@@ -189,6 +191,20 @@ def mutants() -> str:
     return _table(("file", "what the mutant does", "caught by"), rows)
 
 
+def rank_store() -> str:
+    """What order rank costs in memory, one row a preset."""
+    rows = []
+    for name in preset_names():
+        config = load_preset(name, order="rank")
+        sessions, chunk_flits = config.switch.sessions, config.chunk_flits
+        bits = store_bits(ports=config.ports, sessions=sessions, chunk_flits=chunk_flits)
+        rest = 3 * chunk_flits * accumulator_bits(config.arithmetic.dtypes)
+        arrival = sessions * rest // 3
+        rows.append((f"`{name}`", config.ports, sessions, f"{bits:,}", f"{rest:,}", f"{arrival:,}"))
+    head = ("preset", "ports", "sessions", "bits of the store", "of sums and results")
+    return _table((*head, "of accumulators in order arrival"), rows, right=1)
+
+
 TABLES: dict[str, Callable[..., str]] = {
     "results": results,
     "presets": presets,
@@ -199,6 +215,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "registers": registers,
     "window": window,
     "mutants": mutants,
+    "rank_store": rank_store,
 }
 
 
