@@ -19,7 +19,7 @@ from typing import Any
 from amaranth.lib import data, enum
 
 from dysharp.hw import packet
-from dysharp.hw.alu.alu import accumulator_bits
+from dysharp.hw.alu.accumulators import accumulator_bits
 from dysharp.hw.config import load_preset, preset_names
 from dysharp.hw.parameters import Config, GpuConfig, SwitchConfig
 from dysharp.hw.register_map import Register, RegisterMap
