@@ -6,7 +6,8 @@
 //   check whole FIRST LAST SEED      blocks of the whole space, 64 operands each, in order
 //   check sample FIRST LAST SEED     blocks spread over the whole space, and directed ones between
 //   check directed FIRST LAST SEED   directed random blocks
-//   check oracle                     reads lines "A B" in hex, prints what is wanted for each
+//   check answer                     reads lines "A B" in hex, prints what the unit gives for each
+//                                    and what is wanted
 //
 // Prints lines "done BLOCKS", the blocks since the last such line, up to ten lines
 // "wrong A B GOT WANTED", and at last "total CHECKED WRONG SUM XOR".
@@ -154,11 +155,12 @@ int run(const std::string &mode, uint64_t first, uint64_t last, uint64_t seed) {
 
 int answer() {
     while (std::scanf("%" SCNx64 " %" SCNx64, &a[0], &b[0]) == 2) {
-        Values expected;
-        left[0] = number<SOURCE>(a[0]);
-        right[0] = number<SOURCE>(b[0]);
-        expect(expected);
-        std::printf("%" PRIx64 "\n", expected[0]);
+        Values got, expected;
+        drive(unit.a, a, left);
+        drive(unit.b, b, right);
+        unit.eval();
+        is_as_expected(got, expected);
+        std::printf("%" PRIx64 " %" PRIx64 "\n", got[0], expected[0]);
     }
     return 0;
 }
@@ -167,7 +169,7 @@ int answer() {
 
 int main(int argc, char **argv) {
     std::string mode = argc > 1 ? argv[1] : "";
-    if (mode == "oracle") return answer();
+    if (mode == "answer") return answer();
     if (argc != 5) return 2;
     return run(mode, std::strtoull(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10),
                std::strtoull(argv[4], nullptr, 10));

@@ -22,6 +22,7 @@ read_rtlil {top}.il
 synth -flatten -noabc -top {top}
 abc -g AND,OR,XOR,ANDNOT,ORNOT,NAND,NOR,XNOR,MUX
 opt_clean -purge
+delete t:$scopeinfo
 write_json {top}.json
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from dysharp.hw.errors import UserError
 from dysharp.sim_tb.native.build import build_checker
 from dysharp.sim_tb.native.targets import LANES, Target
 
-__all__ = ["Mismatch", "Outcome", "check", "cores", "number"]
+__all__ = ["Mismatch", "Outcome", "answers", "check", "cores", "number"]
 
 _MOST_SHOWN = 10
 
@@ -209,6 +209,24 @@ def check(
         seed,
         seconds,
     )
+
+
+def answers(target: Target, operands: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What the unit gives for each pair of operands, and what the oracle wants.
+
+    Parameters
+    ----------
+    target : Target
+    operands : iterable of pairs of bit patterns
+        A unit with one operand does not look at the second.
+    """
+    text = "".join(f"{a:x} {b:x}\n" for a, b in operands)
+    program = build_checker(target)
+    done = subprocess.run([program, "answer"], input=text, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise UserError(f"{program} ended with status {done.returncode}")
+    lines = (line.split() for line in done.stdout.splitlines())
+    return [(int(got, 16), int(wanted, 16)) for got, wanted in lines]
 
 
 def _run(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amaranth import Module, Signal
 from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.alu.adder import FloatAdder
+from dysharp.hw.alu.converter import FloatConverter
 from dysharp.hw.alu.float_format import BF16, E4M3, E5M2, F16, F32, F32_FTZ, F64, FloatFormat
 from dysharp.hw.alu.min_max import FloatMinMax
 
@@ -147,15 +148,26 @@ def _word(form: FloatFormat) -> str:
     return form.name.replace("_", "-")
 
 
-def _adder(form: FloatFormat, *, fast: bool = False) -> Target:
+def _adder(form: FloatFormat) -> Target:
     count = {"f32": 10**9, "f32_ftz": 10**9, "f64": 10**8}.get(form.name)
     return Target(
-        f"{_word(form)}-add{'-fast' if fast else ''}",
+        f"{_word(form)}-add",
         "Add",
         form,
         form,
-        lambda: FloatAdder(formats=(form,), fast=fast),
+        lambda: FloatAdder(formats=(form,)),
         count=count,
+    )
+
+
+def _shared_adder(form: FloatFormat) -> Target:
+    """The adder that serves several formats, as a reduction unit has it, held to one of them."""
+    alone = _adder(form)
+    return replace(
+        alone,
+        name=f"{alone.name}-shared",
+        make=lambda: FloatAdder(formats=_SHARED, loads=True),
+        tied={"format": _SHARED.index(form), "load": 0},
     )
 
 
@@ -171,16 +183,37 @@ def _chooser(form: FloatFormat, operation: str) -> Target:
     )
 
 
-_ADDED = (BF16, F16, E4M3, E5M2, F32, F32_FTZ, F64)
+def _converter(source: FloatFormat, target: FloatFormat) -> Target:
+    return Target(
+        f"{_word(source)}-to-{_word(target)}",
+        "Convert",
+        source,
+        target,
+        lambda: FloatConverter(source=source, target=target),
+    )
+
+
+_SHARED = (F32, BF16, F16, E4M3, E5M2)
 _COMPARED = (BF16, F16, E4M3, E5M2)
+_CONVERTED = (
+    *[(F32, target) for target in _COMPARED],
+    (F16, E4M3),
+    (F16, E5M2),
+    (BF16, F32),
+    (F16, F32),
+    (E4M3, F16),
+    (E5M2, F16),
+    (E4M3, F32),
+    (E5M2, F32),
+)
 
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        *[_adder(form) for form in _ADDED],
-        *[_adder(form, fast=True) for form in _ADDED],
-        *[_chooser(form, "Min") for form in _COMPARED],
-        *[_chooser(form, "Max") for form in _COMPARED],
+        *[_adder(form) for form in (BF16, F16, E4M3, E5M2, F32, F32_FTZ, F64)],
+        *[_shared_adder(form) for form in _SHARED],
+        *[_chooser(form, way) for way in ("Min", "Max") for form in _COMPARED],
+        *[_converter(source, target) for source, target in _CONVERTED],
     )
 }
 """The targets by name."""
