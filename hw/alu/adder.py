@@ -5,6 +5,7 @@ from typing import Any
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Component, In, Out
 
+from dysharp.hw.alu.carry import absolute_difference, add, greater, increment, named
 from dysharp.hw.alu.float_format import FloatFormat
 from dysharp.hw.alu.format_mix import FormatMix, pick
 
@@ -12,12 +13,13 @@ __all__ = ["FloatAdder"]
 
 _CUTS = {
     0: (),
-    1: ("rounded",),
-    2: ("aligned", "rounded"),
-    3: ("aligned", "added", "rounded"),
-    4: ("compared", "aligned", "added", "rounded"),
-    5: ("compared", "aligned", "added", "normal", "rounded"),
+    1: ("sum",),
+    2: ("added", "sum"),
+    3: ("aligned", "counted", "sum"),
+    4: ("aligned", "added", "normal", "sum"),
+    5: ("compared", "aligned", "added", "normal", "sum"),
 }
+"""Steps behind which each depth has a register."""
 
 
 class FloatAdder(Component):
@@ -34,12 +36,20 @@ class FloatAdder(Component):
     Latency: ``depth`` cycles; 0 is combinational. Throughput: one sum a cycle; there are no
     handshakes and the pipeline never stops. Each cycle may have a format of its own.
 
+    The steps are compare, align, add, count, shift, round. Depth 1 has a register behind the last
+    one, 2 also behind add; 3 has them behind align, count and round; 4 behind align, add, shift
+    and round; 5 behind compare, too.
+
     Parameters
     ----------
     formats : formats that the adder knows, each with a name of its own
     depth : registers from operands to sum, 0 to 5; the last one holds the sum
-    fast : the shorter path, for more area
+    fast : carries skip blocks, for more area and less delay
     loads : there is a port ``load``
+
+    Errors
+    ------
+    ValueError for no format, for one named twice, and for another depth.
 
     Source
     ------
@@ -67,10 +77,9 @@ class FloatAdder(Component):
         loads: bool = False,
     ):
         formats = tuple(formats)
-        if not formats or len({form.name for form in formats}) != len(formats):
-            raise ValueError(
-                f"Formats must be one or more, each once, not {[form.name for form in formats]!r}"
-            )
+        names = [form.name for form in formats]
+        if not formats or len(set(names)) != len(names):
+            raise ValueError(f"Formats must be one or more, each once, not {names!r}")
         if depth not in _CUTS:
             raise ValueError(f"Depth must be 0 to {max(_CUTS)}, not {depth!r}")
         self.formats, self.depth, self.fast, self.loads = formats, depth, fast, loads
@@ -96,23 +105,27 @@ class FloatAdder(Component):
         return "_".join(["adder", *names, f"depth{self.depth}", *options])
 
     def elaborate(self, platform):
-        """Compare, align, add, normalise, round."""
+        """Compare, align, add, count, shift, round."""
         m = Module()
-        compared = self._cut(m, "compared", self._compare(m))
-        aligned = self._cut(m, "aligned", self._align(m, compared))
-        added = self._cut(m, "added", self._add(m, aligned))
-        normal = self._cut(m, "normal", self._normalise(m, added))
-        m.d.comb += self.o.eq(self._cut(m, "rounded", {"o": self._round(m, normal)})["o"])
+        state = self._cut(m, "compared", self._compare(m))
+        state = self._cut(m, "aligned", self._align(m, **state))
+        state = self._cut(m, "added", self._add(m, **state))
+        state = self._cut(m, "counted", self._count(m, **state))
+        state = self._cut(m, "normal", self._shift(m, **state))
+        state = self._cut(m, "sum", self._round(m, **state))
+        m.d.comb += self.o.eq(state["o"])
         return m
 
-    def _cut(self, m: Module, name: str, values: dict[str, Any]) -> dict[str, Any]:
-        """The values behind a register, if this depth has one here, else as they are."""
-        cut = {}
-        for key, value in values.items():
-            signal = Signal.like(value if isinstance(value, Signal) else Value.cast(value),
-                                 name=f"{name}_{key}")  # fmt: skip
-            m.d["sync" if name in _CUTS[self.depth] else "comb"] += signal.eq(value)
-            cut[key] = signal
+    def _cut(self, m: Module, name: str, state: dict[str, Any]) -> dict[str, Any]:
+        """What later steps need, named; behind a register if this depth has one here."""
+        cut: dict[str, Any] = {}
+        for key, value in state.items():
+            value = Value.cast(value)
+            if isinstance(value, Const):
+                cut[key] = value
+                continue
+            cut[key] = Signal(len(value), name=f"{name}_{key}", reset_less=True)
+            m.d["sync" if name in _CUTS[self.depth] else "comb"] += cut[key].eq(value)
         return cut
 
     def _compare(self, m: Module) -> dict[str, Any]:
@@ -120,122 +133,114 @@ class FloatAdder(Component):
         mix = self._mix
         index = self.format if len(self.formats) > 1 else Const(0, 1)
         load = self.load if self.loads else Const(0, 1)
-        select = mix.select(index)
+        select = mix.select(m, index)
         # A load adds to -0, which leaves every number as it is.
-        addend = Signal.like(self.a, name="addend")
-        m.d.comb += addend.eq(self.a & ~load.replicate(mix.bits))
-        a, b = mix.unpack(m, addend, select, "a"), mix.unpack(m, self.b, select, "b")
-        magnitude_a, magnitude_b = Cat(a.mantissa, a.exponent), Cat(b.mantissa, b.exponent)
-        swap = Signal()
+        addends = mix.select(m, index, ~self.load) if self.loads else select
+        a, b = mix.unpack(m, self.a, addends, "a"), mix.unpack(m, self.b, select, "b")
         sign_a = a.sign | load
-        m.d.comb += swap.eq(magnitude_b > magnitude_a)
-        large_exponent = Mux(swap, b.exponent, a.exponent)
-        small_exponent = Mux(swap, a.exponent, b.exponent)
-        large_hidden, small_hidden = Mux(swap, b.hidden, a.hidden), Mux(swap, a.hidden, b.hidden)
-        # A subnormal's exponent counts as 1.
-        gap = Signal(mix.exponent_bits)
-        m.d.comb += gap.eq(large_exponent - small_exponent - (large_hidden & ~small_hidden))
         subtract = sign_a ^ b.sign
+        gap, more, same = absolute_difference(m, a.exponent, b.exponent)
+        above, even = greater(Cat(a.mantissa, a.hidden), Cat(b.mantissa, b.hidden))
+        keep = named(m, more | same & (above | even), "keep")
+        exponent = named(m, Mux(more, a.exponent, b.exponent), "larger")
+        # A carry from here is beyond the largest number before any rounding.
+        last = mix.alike(
+            select,
+            lambda form: (form.exponent_bits, form.max_exponent - form.infinities),
+            lambda key: exponent[: key[0]] == key[1],
+        )
         return {
             "index": index,
             "load": load,
             "nan": a.nan | b.nan | a.infinite & b.infinite & subtract,
             "infinite": a.infinite | b.infinite,
+            "last": last,
             "subtract": subtract,
-            "sign": Mux(swap, b.sign, sign_a),
-            "exponent": Cat(large_exponent[0] | ~large_hidden, large_exponent[1:]),
+            "sign": Mux(same & even, sign_a & b.sign, Mux(keep, sign_a, b.sign)),
+            "exponent": exponent,
             "gap": gap,
-            "large": Cat(Mux(swap, b.mantissa, a.mantissa), large_hidden),
-            "small": Cat(Mux(swap, a.mantissa, b.mantissa), small_hidden),
+            "large": Cat(Mux(keep, a.mantissa, b.mantissa), a.hidden | b.hidden),
+            "small": Cat(Mux(keep, b.mantissa, a.mantissa), a.hidden & b.hidden),
         }
 
-    def _align(self, m: Module, compared: dict[str, Any]) -> dict[str, Any]:
-        """The smaller significand moved to the larger one's exponent."""
-        width = self._mix.mantissa_bits + 4  # hidden bit, and guard, round, sticky
-        gap = compared["gap"]
-        steps = (width - 1).bit_length()
-        far = gap[steps:].any()
-        value: Value = Cat(Const(0, 3), compared["small"])
-        lost: Value = Const(0, 1)
-        for step in range(min(steps, len(gap))):
+    def _align(self, m: Module, *, gap, small, subtract, **rest) -> dict[str, Any]:
+        """The smaller significand moved to the larger one's exponent, inverted to subtract."""
+        width = self._mix.mantissa_bits + 3  # hidden bit, and guard and round
+        steps = min((width - 1).bit_length(), len(gap))
+        value, lost = Cat(Const(0, 2), small), Const(0, 1)
+        for step in range(steps):
             move = gap[step]
             lost = lost | (move & value[: 1 << step].any())
-            value = Mux(move, value[1 << step :], value)
+            value = named(m, Mux(move, value[1 << step :], value)[:width], f"aligned{step}")
         # Too far to count, even as a sticky bit: it is below half of the last place by itself.
-        value = Mux(far, 0, value)
-        kept = {key: compared[key] for key in compared if key not in ("gap", "small")}
-        return kept | {"small": Cat(value[0] | lost, value[1:])}
+        near = named(m, ~gap[steps:].any(), "near")
+        return rest | {
+            "subtract": subtract,
+            "small": (value & near.replicate(width)) ^ subtract.replicate(width),
+            "lost": lost,
+            # What is lost borrows from the place below the last one, so no one is to be added.
+            "carry": subtract & ~(lost & near),
+        }
 
-    def _add(self, m: Module, aligned: dict[str, Any]) -> dict[str, Any]:
+    def _add(
+        self, m: Module, *, large, small, carry, subtract, last, infinite, **rest
+    ) -> dict[str, Any]:
         """Sum or difference of the significands; the larger one comes first, so it is positive."""
-        width = self._mix.mantissa_bits + 4
-        large, small = Cat(Const(0, 3), aligned["large"]), aligned["small"]
-        subtract = aligned["subtract"]
-        total = Signal(width + 1)
-        m.d.comb += total.eq(Mux(subtract, large - small, large + small))
-        kept = {key: aligned[key] for key in aligned if key not in ("large", "small", "subtract")}
-        return kept | {"total": total, "sign": aligned["sign"] & ~(subtract & (total == 0))}
+        total = add(m, Cat(Const(0, 2), large), small, carry, fast=self.fast)
+        over = total[-1] & ~subtract
+        return rest | {"total": Cat(total[:-1], over), "beyond": infinite | last & over}
 
-    def _normalise(self, m: Module, added: dict[str, Any]) -> dict[str, Any]:
-        """Leading one to the top, as far as the exponent allows."""
-        total, exponent = added["total"], added["exponent"]
+    def _count(self, m: Module, *, total, exponent, **rest) -> dict[str, Any]:
+        """How far the leading one is from the top, and may go: the exponent is to stay above 0."""
         width = len(total)
-        # With a carry the leading one is a place too high: count from there, add one back. A one
-        # where the exponent would reach its smallest value stops the count there.
+        # A one where the exponent would reach its smallest value stops the count there.
         stop = Cat(exponent == width - 1 - place for place in range(width))
-        shift = Signal(range(width))
-        m.d.comb += shift.eq(_leading_zeros(total | stop))
-        normal = Signal(width)
-        m.d.comb += normal.eq(total << shift)
-        moved = Signal(self._mix.exponent_bits + 1)
-        m.d.comb += moved.eq(Mux(normal[-1], exponent + 1 - shift, 0))
-        kept = {key: added[key] for key in added if key != "total"}
-        return kept | {"exponent": moved, "significand": Cat(normal[:3].any(), normal[3:-1])}
+        zeros = _leading_zeros(named(m, total | stop, "probe"))
+        return rest | {"total": total, "exponent": exponent, "zeros": zeros}
 
-    def _round(self, m: Module, normal: dict[str, Any]) -> Value:
+    def _shift(self, m: Module, *, total, exponent, zeros, lost, **rest) -> dict[str, Any]:
+        """Leading one to the top; one place too high without a carry, so the exponent has one."""
+        normal = named(m, (total << zeros)[: len(total)], "shifted")
+        moved = (exponent + 1 - zeros)[: len(exponent)] & normal[-1].replicate(len(exponent))
+        sticky = normal[:2].any() | lost
+        return rest | {"significand": Cat(sticky, normal[2:-1]), "exponent": moved}
+
+    def _round(
+        self, m: Module, *, significand, exponent, index, sign, nan, beyond, load
+    ) -> dict[str, Any]:
         """To the nearest number of the format, and into its bits."""
         mix = self._mix
-        select = mix.select(normal["index"])
-        bits = normal["significand"]  # mantissa, half of the last place, sticky bit
-        halves, rests, odds, ones = [], [], [], []
-        for form in self.formats:
-            dropped = mix.mantissa_bits - form.mantissa_bits
-            halves.append(bits[dropped + 1])
-            rests.append(bits[: dropped + 1].any())
-            odds.append(bits[dropped + 2])
-            ones.append((1 << dropped) - 1)
-        up = pick(select, halves, 1) & (pick(select, rests, 1) | pick(select, odds, 1))
-        # Ones below the last place carry the increment up to it.
-        below = pick(select, ones, mix.mantissa_bits)
-        mantissa = bits[2:] | below if len(self.formats) > 1 else bits[2:]
-        rounded = Signal(mix.mantissa_bits + mix.exponent_bits + 1)
-        m.d.comb += rounded.eq(Cat(mantissa, normal["exponent"]) + up)
-        fields = Signal(mix.layout, name="sum")
-        over = []
-        for form in self.formats:
-            number = rounded[mix.mantissa_bits - form.mantissa_bits :][: form.bits]
-            over.append(number > form.largest)
-        flush = pick(select, [Const(form.ftz, 1) for form in self.formats], 1)
-        exponent = rounded[mix.mantissa_bits :]
-        subnormal = flush & (exponent == 0)
-        m.d.comb += [
-            fields.mantissa.eq(rounded & ~subnormal.replicate(mix.mantissa_bits)),
-            fields.exponent.eq(exponent),
-            fields.sign.eq(normal["sign"]),
-            fields.nan.eq(normal["nan"]),
-        ]
-        overflow = normal["infinite"] | pick(select, over, 1)
-        return mix.pack(select, fields, overflow, ~normal["load"])
+        select = mix.select(m, index)
+        mantissa = significand[2:]
+        # Ones below the format's last place carry the increment up to it.
+        fill = pick(select, [(1 << mix.below(form)) - 1 for form in mix.formats], len(mantissa))
+        up = mix.alike(
+            select,
+            mix.below,
+            lambda low: (
+                significand[low + 1] & (significand[low + 2] | significand[: low + 1].any())
+            ),
+        )
+        filled = mantissa | fill if len(mix.formats) > 1 else mantissa
+        rounded = named(
+            m, increment(m, Cat(filled, exponent), named(m, up, "up"), fast=self.fast), "rounded"
+        )
+        if any(form.ftz for form in mix.formats):
+            flush = mix.alike(select, lambda form: form.ftz, lambda ftz: Const(ftz, 1))
+            normal = named(m, rounded[len(mantissa) :].any() | ~flush, "unflushed")
+            rounded = Cat(rounded[: len(mantissa)] & normal.replicate(len(mantissa)),
+                          rounded[len(mantissa) :])  # fmt: skip
+        o = mix.pack(m, select, rounded, sign=sign, nan=nan, beyond=beyond, load=load)
+        return {"o": o}
 
 
-def _leading_zeros(value):
-    """Zeros above the highest one; the width less one if there is none. A tree of halves."""
+def _leading_zeros(value: Value) -> Value:
+    """Zeros above the highest one, if there is one. A tree of halves."""
     width = len(value)
     if width == 1:
         return Const(0, 0)
     half = 1 << (width - 1).bit_length() - 1
     low, high = value[: width - half], value[width - half :]
-    if width == half << 1:
-        any_high = high.any()
-        return Cat(Mux(any_high, _leading_zeros(high), _leading_zeros(low)), ~any_high)
-    return Mux(high.any(), _leading_zeros(high), half + _leading_zeros(low))
+    found = high.any()
+    fine, coarse = _leading_zeros(high), _leading_zeros(low)
+    return Cat(Mux(found, fine, coarse)[: len(fine)], ~found)

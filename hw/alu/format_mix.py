@@ -1,26 +1,26 @@
 """Numbers of several formats in one datapath."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
+from dysharp.hw.alu.carry import named
 from dysharp.hw.alu.float_format import FloatFormat
 
 __all__ = ["FormatMix", "pick"]
 
 
 def pick(select: Sequence[Value], values: Sequence[Any], width: int) -> Value:
-    """Of ``values`` the one whose ``select`` is set; the only one if there is just one."""
-    if len(values) == 1:
-        return Value.cast(values[0])
-    terms = [Value.cast(v) & s.replicate(width) for s, v in zip(select, values, strict=True)]
+    """Of ``values`` the one whose ``select`` is set; zero if none is."""
+    terms = [
+        Value.cast(value)[:width] if isinstance(which, Const) else value & which.replicate(width)
+        for which, value in zip(select, values, strict=True)
+    ]
     while len(terms) > 1:
-        terms = [
-            terms[k] | terms[k + 1] if k + 1 < len(terms) else terms[k]
-            for k in range(0, len(terms), 2)
-        ]
+        pairs = zip(terms[::2], terms[1::2], strict=False)
+        terms = [low | high for low, high in pairs] + terms[len(terms) & ~1 :]
     return terms[0][:width]
 
 
@@ -42,59 +42,121 @@ class FormatMix:
         self.mantissa_bits = max(form.mantissa_bits for form in self.formats)
         self.bits = max(form.bits for form in self.formats)
 
+    def below(self, form: FloatFormat) -> int:
+        """Bits of the mantissa field below the last one of ``form``."""
+        return self.mantissa_bits - form.mantissa_bits
+
     @property
     def layout(self) -> data.StructLayout:
-        """Fields of a number taken apart; ``nan`` and ``infinite`` void ``exponent``."""
+        """Fields of a number taken apart."""
         return data.StructLayout(
             {
                 "mantissa": self.mantissa_bits,
-                "hidden": 1,
-                "exponent": self.exponent_bits,
+                "hidden": 1,  # the leading bit of a normal number
+                "exponent": self.exponent_bits,  # 1 for a subnormal, whose significand counts alike
                 "sign": 1,
                 "nan": 1,
                 "infinite": 1,
             }
         )
 
-    def select(self, index) -> list[Value]:
-        """A wire a format, set for that of the index."""
-        return [Value.cast(index) == k for k in range(len(self.formats))]
+    def select(self, m: Module, index: Any, enable: Value | None = None) -> list[Value]:
+        """A wire a format, set for that of the index, and for none without ``enable``."""
+        if len(self.formats) == 1:
+            return [Const(1, 1) if enable is None else named(m, enable, "enable")]
+        chosen = [Value.cast(index) == k for k in range(len(self.formats))]
+        if enable is not None:
+            chosen = [which & enable for which in chosen]
+        return [
+            named(m, which, f"is_{form.name}")
+            for form, which in zip(self.formats, chosen, strict=True)
+        ]
 
-    def unpack(self, m: Module, value, select: Sequence[Value], name: str) -> Any:
-        """``value`` taken apart: a view of :attr:`layout`. With no format selected, it is +0."""
-        value = Value.cast(value)
+    def alike(
+        self,
+        select: Sequence[Value],
+        key: Callable[[FloatFormat], Any],
+        build: Callable[[Any], Any],
+    ) -> Value:
+        """``build(key)``, one bit, for the key of the format selected; each key is built once."""
+        groups: dict[Any, list[Value]] = {}
+        for form, which in zip(self.formats, select, strict=True):
+            groups.setdefault(key(form), []).append(which)
+        chosen = [which[0] if len(which) == 1 else Cat(*which).any() for which in groups.values()]
+        return pick(chosen, [build(value) for value in groups], 1)
+
+    def unpack(self, m: Module, value: Any, select: Sequence[Value], name: str) -> Any:
+        """``value`` taken apart: a view of :attr:`layout`. With no format selected it is +0."""
         fields = Signal(self.layout, name=name)
-        views = [form.view(value[: form.bits]) for form in self.formats]
-        align = [self.mantissa_bits - form.mantissa_bits for form in self.formats]
-        mantissas = [Cat(Const(0, n), view.mantissa) for n, view in zip(align, views, strict=True)]
-        mantissa = pick(select, mantissas, self.mantissa_bits)
-        exponent = pick(select, [view.exponent for view in views], self.exponent_bits)
-        hidden = fields.exponent.any()
-        flush = pick(select, [Const(form.ftz, 1) for form in self.formats], 1)
+        views = [form.view(Value.cast(value)[: form.bits]) for form in self.formats]
+        aligned = [
+            Cat(Const(0, self.below(form)), view.mantissa)
+            for form, view in zip(self.formats, views, strict=True)
+        ]
+        mantissa = Signal(self.mantissa_bits, name=f"{name}_mantissa")
+        exponent = Signal(self.exponent_bits, name=f"{name}_exponent")
+        flush = self.alike(select, lambda form: form.ftz, lambda ftz: Const(ftz, 1))
+        significant = named(m, fields.hidden | ~flush, f"{name}_significant")
+        # The highest exponent: of NaNs and infinities, or if there are no infinities, of the NaN
+        # that has the highest mantissa, too.
+        special = self.alike(
+            select,
+            lambda form: (form.exponent_bits, form.infinities),
+            lambda key: exponent[: key[0]].all() & Const(key[1], 1),
+        )
+        highest = self.alike(
+            select,
+            lambda form: None if form.infinities else (form.exponent_bits, form.mantissa_bits),
+            lambda key: Cat(exponent[: key[0]], mantissa[-key[1] :]).all() if key else Const(0, 1),
+        )
         m.d.comb += [
-            fields.mantissa.eq(mantissa & (hidden | ~flush).replicate(self.mantissa_bits)),
-            fields.hidden.eq(hidden),
-            fields.exponent.eq(exponent),
+            mantissa.eq(pick(select, aligned, self.mantissa_bits)),
+            exponent.eq(pick(select, [view.exponent for view in views], self.exponent_bits)),
+            fields.hidden.eq(exponent.any()),
+            fields.mantissa.eq(
+                mantissa & significant.replicate(self.mantissa_bits)
+                if any(form.ftz for form in self.formats)
+                else mantissa
+            ),
+            fields.exponent.eq(Cat(exponent[0] | ~fields.hidden, exponent[1:])),
             fields.sign.eq(pick(select, [view.sign for view in views], 1)),
-            fields.nan.eq(
-                pick(select, [form.is_nan(value[: form.bits]) for form in self.formats], 1)
-            ),
-            fields.infinite.eq(
-                pick(select, [form.is_infinite(value[: form.bits]) for form in self.formats], 1)
-            ),
+            fields.nan.eq(special & mantissa.any() | highest),
+            fields.infinite.eq(special & ~mantissa.any()),
         ]
         return fields
 
-    def pack(self, select: Sequence[Value], fields: Any, overflow, saturate) -> Value:
-        """The bits of ``fields``; beyond the largest number with ``overflow``, and so infinity or,
-        with ``saturate`` in a format that saturates, the largest number."""
+    def pack(
+        self, m: Module, select: Sequence[Value], rounded: Value, *, sign, nan, beyond, load
+    ) -> Value:
+        """The bits of a number.
+
+        Parameters
+        ----------
+        select : the format
+        rounded : mantissa field, exponent field and a carry, after rounding
+        sign : of the number
+        nan : it is none; ``rounded`` counts for nothing
+        beyond : it is an infinity, or beyond the largest number before rounding already
+        load : an infinity stays one where the format saturates
+        """
+        special = named(m, nan | beyond, "special")
+        mantissa = rounded[: self.mantissa_bits] & ~special.replicate(self.mantissa_bits)
+        exponent = rounded[self.mantissa_bits :] | special.replicate(self.exponent_bits + 1)
         packed = []
         for form in self.formats:
-            mantissa = fields.mantissa[self.mantissa_bits - form.mantissa_bits :]
-            number = Cat(mantissa, fields.exponent[: form.exponent_bits])
-            beyond: Any = Const(form.overflow, form.bits - 1)
-            if form.saturates and form.infinity is not None:
-                beyond = Mux(saturate, beyond, form.infinity)
-            magnitude = Mux(overflow, beyond, number)
-            packed.append(Mux(fields.nan, Const(form.nan, form.bits), Cat(magnitude, fields.sign)))
+            quiet = Const(form.nan, form.bits)
+            top = mantissa[self.below(form) :] | quiet[: form.mantissa_bits] & nan.replicate(
+                form.mantissa_bits
+            )
+            number = Cat(top, exponent[: form.exponent_bits])
+            if form.saturates:
+                reached = rounded[self.below(form) :][: form.bits]
+                over = beyond | (
+                    reached[form.mantissa_bits : -1].all()
+                    if form.infinities
+                    else reached[-1] | reached[:-1].all()
+                )
+                keep = nan | load if form.infinities else nan
+                number = Mux(over & ~keep, Const(form.largest, form.bits - 1), number)
+            packed.append(Cat(number, Mux(nan, quiet[-1], sign)))
         return pick(select, packed, self.bits)

@@ -1,0 +1,122 @@
+"""Carries: a tree, or short blocks that stay fast when a mapper has rewritten them.
+
+A parallel prefix tree shares its nodes between sums, and a mapper that looks for the smallest
+logic (abc's ``dc2``) folds it back into a ripple: small, and no longer fast. With ``fast``, what a
+block does to its carry comes from a tree of its own that no sum uses, so there is nothing to fold:
+the carry skips from block to block, and ripples only inside of them.
+"""
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+
+__all__ = ["absolute_difference", "add", "greater", "increment", "named"]
+
+_Pairs = list[tuple[Value, Value]]
+
+
+def named(m: Module, value, name: str) -> Signal:
+    """A wire with the value; what uses it does not repeat the expression."""
+    value = Value.cast(value)
+    wire = Signal(len(value), name=name)
+    m.d.comb += wire.eq(value)
+    return wire
+
+
+def add(m: Module, a, b, carry, *, fast: bool) -> Value:
+    """``a + b + carry``, a bit wider than ``a`` and ``b``, which are of one width."""
+    a, b = Value.cast(a), Value.cast(b)
+    makes, differs = list(named(m, a & b, "makes")), list(named(m, a ^ b, "differs"))
+    if fast:
+        carries = _skip(m, makes, differs, list(named(m, a | b, "either")), carry)
+    else:
+        prefixes = _prefixes(m, list(zip(makes, differs, strict=True)))
+        carries = [carry, *(generate | (propagate & carry) for generate, propagate in prefixes)]
+    return Cat(Cat(*differs) ^ Cat(*carries[:-1]), carries[-1])
+
+
+def increment(m: Module, a, carry, *, fast: bool) -> Value:
+    """``a + carry``, a bit wider than ``a``."""
+    zeros = Const(0, len(Value.cast(a)))
+    return add(m, a, zeros, carry, fast=fast)
+
+
+def greater(a, b) -> tuple[Value, Value]:
+    """Whether ``a > b``, and whether they are equal."""
+    pairs = zip(Value.cast(a), Value.cast(b), strict=True)
+    return _group([(x & ~y, ~(x ^ y)) for x, y in pairs])
+
+
+def absolute_difference(m: Module, a, b) -> tuple[Value, Value, Value]:
+    """``|a - b|``, whether ``a > b``, and whether they are equal.
+
+    One tree of carries serves both differences: ``a + ~b`` is ``a - b - 1``, its complement
+    ``b - a``, and a carry into it makes it ``a - b``.
+    """
+    a, b = Value.cast(a), Value.cast(b)
+    same = list(named(m, ~(a ^ b), "same"))
+    prefixes = _prefixes(m, [(x & ~y, equal) for x, y, equal in zip(a, b, same, strict=True)])
+    more, equal = prefixes[-1]
+    into = [(Const(0, 1), Const(1, 1)), *prefixes[:-1]]
+    difference = Cat(
+        Mux(more, x ^ (generate | propagate), ~(x ^ generate))
+        for x, (generate, propagate) in zip(same, into, strict=True)
+    )
+    return difference, more, equal
+
+
+def _prefixes(m: Module, pairs: _Pairs) -> _Pairs:
+    """What bits 0 to k do to a carry, for each k."""
+    distance = 1
+    while distance < len(pairs):
+        below = {k: pairs[k // distance * distance - 1] for k in range(len(pairs))}
+        pairs = [
+            _named_pair(m, _join(pair, below[k])) if k & distance else pair
+            for k, pair in enumerate(pairs)
+        ]
+        distance *= 2
+    return pairs
+
+
+def _skip(
+    m: Module, makes: list[Value], differs: list[Value], either: list[Value], carry
+) -> list[Value]:
+    """The carry into each bit, and out of the last one."""
+    carries: list[Value] = []
+    for size in _block_sizes(len(makes)):
+        first, ripple = len(carries), carry
+        for k in range(first, first + size):
+            carries.append(ripple)
+            ripple = named(m, makes[k] | (differs[k] & ripple), "ripple")
+        block = slice(first, first + size)
+        generate, propagate = _group(list(zip(makes[block], either[block], strict=True)))
+        carry = named(m, generate | (propagate & carry), "carry")
+    return [*carries, carry]
+
+
+def _block_sizes(width: int) -> list[int]:
+    """Sizes of blocks, lowest first, that grow from the ends to the middle.
+
+    So a carry that is made in one block and dies in another has about as far to go whichever
+    these blocks are.
+    """
+    end, count = (2 if width < 24 else 3), 1
+    while sum(sizes := [end + min(k, count - 1 - k) for k in range(count)]) < width:
+        count += 1
+    for _ in range(sum(sizes) - width):
+        sizes[max(range(count), key=lambda k: (sizes[k], k))] -= 1
+    return [size for size in sizes if size]
+
+
+def _group(pairs: _Pairs) -> tuple[Value, Value]:
+    """What some bits, lowest first, do to a carry: make one, pass one on."""
+    if len(pairs) == 1:
+        return pairs[0]
+    half = 1 << (len(pairs) - 1).bit_length() - 1
+    return _join(_group(pairs[half:]), _group(pairs[:half]))
+
+
+def _join(high: tuple[Value, Value], low: tuple[Value, Value]) -> tuple[Value, Value]:
+    return high[0] | (high[1] & low[0]), high[1] & low[1]
+
+
+def _named_pair(m: Module, pair: tuple[Value, Value]) -> tuple[Value, Value]:
+    return named(m, pair[0], "generate"), named(m, pair[1], "propagate")
