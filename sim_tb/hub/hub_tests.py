@@ -8,7 +8,9 @@ from pathlib import Path
 import cocotb
 
 from dysharp.hw.packet import Cmd, Packet, Status
+from dysharp.model.numerics import row_of
 from dysharp.sim_tb.agents import FlitSink, FlitSource
+from dysharp.sim_tb.elements import attrs
 from dysharp.sim_tb.hub.env import HubEnv
 from dysharp.sim_tb.hub.golden import AL_VALID, BF16_ADD_F32
 from dysharp.sim_tb.hub.packets import bf16_bytes, fill_rows, load, make_object, store
@@ -89,6 +91,45 @@ async def loads_reduce_in_list_order(dut):
         tb.send(load(values, entry, attr=attr, limit=tb.chunk_flits))
     await tb.settle()
     assert tb.pulses.counts["loads"] == 120
+
+
+@cocotb.test()
+async def loads_of_every_reduction(dut):
+    """Each type, operation and accumulation of the build, one after the other and then mixed."""
+    tb, entry, values = await _bound(dut, rows=12, capacity=12)
+    await _map_all(tb, entry)
+    built = attrs(tb.dtypes)
+    for attr in built:
+        fill_rows(tb, values, entry, 1, row_of(attr)[0])
+        for _ in range(6):
+            tb.send(load(values, entry, attr=attr, limit=tb.chunk_flits))
+        await tb.settle()
+    for number in range(4 * len(built)):
+        tb.send(load(values, entry, attr=values.choice(built), limit=tb.chunk_flits))
+        if number % 8 == 0:
+            tb.send(store(values, entry, limit=tb.chunk_flits))
+    await tb.settle()
+    assert tb.pulses.counts["errors"] == 0
+
+
+@cocotb.test()
+async def loads_of_what_is_not_built(dut):
+    """ERR 5 for each attr that no reduction of the build has, by the packet or by the object."""
+    tb, entry, values = await _bound(dut, rows=4, capacity=4)
+    await _map_all(tb, entry)
+    fill_rows(tb, values, entry, 1)
+    wrong = sorted(set(range(1, 256)) - set(attrs(tb.dtypes)))
+    for attr in wrong:
+        answer = tb.send(load(values, entry, targets=[1], attr=attr))
+        assert answer is not None and answer.status is Status.UNSUPPORTED
+    await tb.settle()
+    for attr in values.sample(wrong, 8):
+        await tb.unbind(3)
+        entry.attr = attr
+        await tb.bind(3, entry, clear=False)
+        tb.send(load(values, entry, targets=[1]))
+        await tb.settle()
+    assert tb.pulses.counts["errors"] == len(wrong) + 8
 
 
 @cocotb.test()

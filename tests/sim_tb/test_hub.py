@@ -50,6 +50,13 @@ def test_chunks_of_256_bytes():
     run_block("hub", config, TESTS, tests=RANDOM, stalls=0.1, params={"latency": [0, 40]})
 
 
+@pytest.mark.parametrize("dtypes", ["all+f64", "bf16", "f32,u64,b32"])
+def test_types_that_are_built(dtypes):
+    config = load_preset("tiny", dtypes=dtypes, memory_width=256)
+    tests = ["loads_of_every_reduction", "loads_of_what_is_not_built"]
+    run_block("hub", config, TESTS, tests=tests, stalls=0.1, params={"latency": [0, 20]})
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(2, 7))
 @pytest.mark.parametrize("ways", [1, 4, 16])
