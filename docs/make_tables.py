@@ -19,7 +19,8 @@ from typing import Any
 from amaranth.lib import data, enum
 
 from dysharp.hw import packet
-from dysharp.hw.alu.accumulators import accumulator_bits
+from dysharp.hw.alu.accumulators import ADDED, accumulator_bits
+from dysharp.hw.alu.reductions import ALL_DTYPES, DEFAULT_DTYPES, supported
 from dysharp.hw.config import load_preset, preset_names
 from dysharp.hw.parameters import Config, GpuConfig, SwitchConfig
 from dysharp.hw.register_map import Register, RegisterMap
@@ -105,6 +106,21 @@ def _yaml_word(value: object) -> object:
     return ("off", "on")[value] if isinstance(value, bool) else value
 
 
+def reductions() -> str:
+    """What can be reduced, a row a type."""
+    rows = []
+    for dtype in ALL_DTYPES:
+        ways = supported((dtype,))
+        ops = ", ".join(op.name.lower() for op in dict.fromkeys(way.op for way in ways))
+        own, wider = ADDED.get(dtype, (None, None))
+        accumulator = f"`{own.name}`, `{wider.name}`" if own and wider and own != wider else "own"
+        accs = sorted({way.acc for way in ways})
+        built = "" if dtype in DEFAULT_DTYPES else "if asked for"
+        row = (dtype.value, f"`{dtype.name.lower()}`", ops, ", ".join(map(str, accs)))
+        rows.append((*row, accumulator, built))
+    return _table(("dtype", "type", "op", "acc", "accumulated in", "built"), rows)
+
+
 def layout(name: str) -> str:
     """The bits of a struct of the wire format."""
     struct = getattr(packet, name)
@@ -184,10 +200,7 @@ def window(block: str, name: str) -> str:
 
 def mutants() -> str:
     """The mutants and the tests that catch them."""
-    rows = [
-        (f"`hw/{mutant.file}`", mutant.name, f"`sim_tb/{mutant.block}`: `{mutant.test}`")
-        for mutant in MUTANTS
-    ]
+    rows = [(f"`hw/{mutant.file}`", mutant.name, mutant.caught_by) for mutant in MUTANTS]
     return _table(("file", "what the mutant does", "caught by"), rows)
 
 
@@ -211,6 +224,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "config": config,
     "layout": layout,
     "values": values,
+    "reductions": reductions,
     "commands": commands,
     "registers": registers,
     "window": window,
