@@ -10,28 +10,37 @@ from typing import Any
 
 import cocotb
 
-from dysharp.hw.packet import Packet
+from dysharp.hw.alu.reductions import parse_dtypes
+from dysharp.hw.packet import Dtype, Op, Packet
+from dysharp.model.numerics import attr_bits
 from dysharp.sim_tb.agents import FlitPacket
+from dysharp.sim_tb.elements import attrs
 from dysharp.sim_tb.reduction.env import ReductionEnv
-from dysharp.sim_tb.reduction.model import Contribution, Request
+from dysharp.sim_tb.reduction.model import BF16_ADD, Contribution, Request
 
-BIG, MINUS_BIG, ONE, TWO = 0x4CBF, 0xCCBF, 0x3F80, 0x4000
-"""bf16 of 1e8, -1e8, 1 and 2; in f32 the 1 is lost in 1e8."""
+VALUES = {
+    BF16_ADD: (0x4CBF, 0xCCBF, 0x3F80, 0x4000),
+    attr_bits(Dtype.F32, Op.ADD, 0): (0x4CBEBC20, 0xCCBEBC20, 0x3F800000, 0x40000000),
+}
+"""1e8, -1e8, 1 and 2 in bf16 and in f32, in which the 1 is lost in 1e8."""
 
 
 async def start(dut: Any) -> ReductionEnv:
     """An environment in which the tests make the contributions."""
     tb = ReductionEnv(dut)
+    tb.attrs = attrs(parse_dtypes(tb.config["dtypes"]))
     tb.make_contributions = False
     await tb.start()
     return tb
 
 
-async def reserve(tb: ReductionEnv, count: int, *, ports: int, flits: int):
+async def reserve(tb: ReductionEnv, count: int, *, ports: int, flits: int, attr: int | None = None):
     """``count`` sessions that expect the lowest ``ports`` ports, and what they were given."""
     for number in range(count):
         counts = dict.fromkeys(range(ports), 1)
-        tb.ask(Request(local=number, counts=counts, flits=flits, maddr=number << 7, stage=1))
+        chosen = tb.random.choice(tb.attrs) if attr is None else attr
+        where = {"local": number, "maddr": number << 7, "stage": 1}
+        tb.ask(Request(counts=counts, flits=flits, attr=chosen, **where))
     await tb.bench.until(lambda: len(tb.issued) == count, limit=count + 50)
     issued = list(tb.issued)
     tb.issued.clear()
@@ -60,28 +69,30 @@ def spacing(tb: ReductionEnv, flits: int) -> int:
 async def every_arrival_gives_one_result(dut):
     """1e8 + 1 - 1e8 + 1 by ascending port is 1, in whichever of the 24 orders they come."""
     tb = await start(dut)
-    answers = seen(tb)
-    values = (BIG, ONE, MINUS_BIG, ONE)
-    for order in permutations(range(4)):
-        ((request, session, generation),) = await reserve(tb, 1, ports=4, flits=1)
-        for source in order:
-            tb.send(Contribution(source, session, generation, request, 1, (values[source],)))
-        await tb.finish()
-    assert tb.scoreboard.matched == 24
-    assert {answer.data for answer in answers} == {(ONE,)}
+    for attr, (big, minus_big, one, _) in VALUES.items():
+        answers = seen(tb)
+        values = (big, one, minus_big, one)
+        for order in permutations(range(4)):
+            ((request, session, generation),) = await reserve(tb, 1, ports=4, flits=1, attr=attr)
+            for source in order:
+                tb.send(Contribution(source, session, generation, request, 1, (values[source],)))
+            await tb.finish()
+        assert len(answers) == 24
+        assert {answer.data for answer in answers} == {(one,)}
 
 
 @cocotb.test()
 async def results_differ_by_port_not_by_time(dut):
     """The same values at other ports may give another sum: the order is really that of ports."""
     tb = await start(dut)
-    answers = seen(tb)
-    for values in permutations((BIG, ONE, MINUS_BIG, ONE)):
-        ((request, session, generation),) = await reserve(tb, 1, ports=4, flits=1)
-        for source in tb.random.sample(range(4), 4):
-            tb.send(Contribution(source, session, generation, request, 1, (values[source],)))
-        await tb.finish()
-    assert {answer.data for answer in answers} == {(0,), (ONE,), (TWO,)}
+    for attr, (big, minus_big, one, two) in VALUES.items():
+        answers = seen(tb)
+        for values in permutations((big, one, minus_big, one)):
+            ((request, session, generation),) = await reserve(tb, 1, ports=4, flits=1, attr=attr)
+            for source in tb.random.sample(range(4), 4):
+                tb.send(Contribution(source, session, generation, request, 1, (values[source],)))
+            await tb.finish()
+        assert {answer.data for answer in answers} == {(0,), (one,), (two,)}
 
 
 @cocotb.test()
@@ -104,9 +115,9 @@ async def latency_as_documented(dut):
 @cocotb.test()
 async def keeps_the_line_rate(dut):
     """A flit a cycle, session behind session: none waits, and the sums are never behind."""
-    tb = ReductionEnv(dut)
+    tb = await start(dut)
+    tb.make_contributions = True
     tb.window = 1
-    await tb.start()
     sessions = 100
     for _ in range(sessions):
         tb.ask(tb.request(ports=tb.ports, flits=tb.chunk_flits))
