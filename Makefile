@@ -6,16 +6,18 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DEMO   ?=
+BENCH  ?=
 PYTEST ?=
 
 # One target at a time: each uses all the cores it is worth.
 .NOTPARALLEL:
-.PHONY: demo test nightly lint format tables results clean help
+.PHONY: demo bench test nightly lint format tables results clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     a DeepSeek-V3 batch through the RTL; writes build/demo/report.md"
 	@echo "              (more options: make demo DEMO='--preset tiny --tokens 16')"
+	@echo "make bench    area, delay and throughput of the arithmetic; records them for docs/"
 	@echo "make test     all tests but the nightly ones"
 	@echo "make nightly  all tests"
 	@echo "make lint     ruff and pyright"
@@ -50,6 +52,10 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/dysharp bench alu $(BENCH)
+	$(BIN)/python docs/make_tables.py --record-bench build/bench/alu
 
 # Record the run that the README shows; commit what it changes.
 results: demo

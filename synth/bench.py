@@ -21,16 +21,27 @@ from dysharp.hw.alu.float_format import BF16, E4M3, E5M2, F16, F32, FloatFormat
 from dysharp.hw.alu.reductions import supported
 from dysharp.hw.config import Config
 from dysharp.hw.errors import ConfigError, UserError
+from dysharp.hw.generate import build_block
 from dysharp.synth.area import report
+from dysharp.synth.bench_table import ORDER_COLUMNS
 from dysharp.synth.corner import Corner, read_corner
 from dysharp.synth.flat import Flat, Goal, map_flat
+from dysharp.synth.latency import answer_latency
 from dysharp.synth.liberty import OWN_LIBRARY
 from dysharp.synth.peers import FO4_PS, LIBRARY, as_dict
 from dysharp.synth.registered import Registered
 from dysharp.synth.throughput import flits_per_cycle
 from dysharp.synth.timing import analyse, sta_version
 
-__all__ = ["FORMATS", "ORDERS", "OSU018", "PAPER_BITS", "Bench", "bench_alu", "find_library"]
+__all__ = [
+    "FORMATS",
+    "ORDERS",
+    "OSU018",
+    "PAPER_BITS",
+    "Bench",
+    "bench_alu",
+    "find_library",
+]
 
 OSU018 = Path("/usr/share/qflow/tech/osu018/osu018_stdcells.lib")
 """Where Debian's qflow-tech-osu018 puts the library in which the peers were measured."""
@@ -180,7 +191,9 @@ class Bench:
             "ghz": round(timing.ghz, 4),
             "corner": timing.corner,
             "period_ps": _rounded(timing.shortest_period),
-            "critical_path": [timing.startpoint, timing.endpoint],
+            "critical_path": [
+                point.partition("$")[0] for point in (timing.startpoint, timing.endpoint)
+            ],
         }
 
     def alu_throughput(self) -> dict[str, Any]:
@@ -197,8 +210,7 @@ class Bench:
                 config, "reduction", liberty=self.liberty, out_dir=folder, cache=self.cache
             )
         except ConfigError as error:
-            nothing = dict.fromkeys(("ge", "memory_bits", "bits_a_flit", "sessions_in_64_kb"))
-            return nothing | {"refused": str(error)}
+            return dict.fromkeys(ORDER_COLUMNS) | {"refused": str(error)}
         manifest = json.loads((folder / "rtl" / "dysharp_reduction.json").read_text())
         memories = manifest["memories"]
         # The largest memory holds what is reduced, all that are as deep are parts of it.
@@ -210,6 +222,12 @@ class Bench:
             "memory_bits": found.memory_bits,
             "bits_a_flit": session_bits // config.chunk_flits,
             "sessions_in_64_kb": PAPER_BITS // session_bits,
+            "answer_cycles": answer_latency(
+                build_block("reduction", config),
+                supported(config.arithmetic.dtypes)[0]._asdict(),
+                ports=config.ports,
+                chunk_flits=config.chunk_flits,
+            ),
         }
 
     def _alu(self) -> ReductionAlu:

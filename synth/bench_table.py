@@ -5,8 +5,16 @@ from typing import Any
 
 __all__ = ["ORDER_COLUMNS", "render"]
 
-ORDER_COLUMNS = ("ge", "memory_bits", "bits_a_flit", "sessions_in_64_kb")
-"""What is shown of an order."""
+ORDER_COLUMNS = {
+    "ge": "GE",
+    "memory_bits": "memory bits",
+    "bits_a_flit": "bits a flit",
+    "sessions_in_64_kb": "sessions in 64 KB",
+    "answer_cycles": "cycles to the answer",
+}
+"""Figures of an order: area and memory of a port's reduction unit; memory for each flit, and the
+sessions of which the paper's 64 KB has room; cycles from the last contribution to the answer, when
+all ports contribute a whole chunk to one session."""
 
 
 def render(result: Mapping[str, Any]) -> str:
@@ -26,7 +34,7 @@ def render(result: Mapping[str, Any]) -> str:
         f"ALU: {_figure(alu['ge'])} GE, {speed}, {alu['depth']} stages, "
         f"{alu['flits_per_cycle']:g} flits a cycle",
         _table(
-            ("order", "GE", "memory bits", "bits a flit", "sessions in 64 KB"),
+            ("order", *ORDER_COLUMNS.values()),
             (
                 (order, *(_figure(row[key]) for key in ORDER_COLUMNS))
                 for order, row in result["orders"].items()

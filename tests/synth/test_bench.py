@@ -14,7 +14,7 @@ from dysharp.hw.config import load
 from dysharp.hw.errors import ConfigError, UserError
 from dysharp.synth import bench
 from dysharp.synth.bench import bench_alu, find_library
-from dysharp.synth.bench_table import render
+from dysharp.synth.bench_table import ORDER_COLUMNS, render
 from dysharp.synth.corner import read_corner
 from dysharp.synth.liberty import OWN_LIBRARY
 from dysharp.synth.peers import ADDERS, LIBRARY
@@ -53,6 +53,7 @@ def test_own_library_has_areas_only(tmp_path: Path) -> None:
     arrival, rank = found["orders"]["arrival"], found["orders"]["rank"]
     assert (arrival["bits_a_flit"], arrival["sessions_in_64_kb"]) == (128, 512)
     assert rank["bits_a_flit"] == TINY.ports * 128
+    assert rank["answer_cycles"] > arrival["answer_cycles"] > TINY.alu_depth
     assert rank["memory_bits"] > arrival["memory_bits"] > 2 * 8 * 128
     json.dumps(found)
     text = render(found)
@@ -128,7 +129,7 @@ def test_an_order_that_cannot_be_built_has_no_figures(
 
     monkeypatch.setattr(bench, "report", refuse)
     found = share(tmp_path, OWN_LIBRARY).order("rank")
-    assert (found["ge"], found["memory_bits"], found["sessions_in_64_kb"]) == (None, None, None)
+    assert [found[figure] for figure in ORDER_COLUMNS] == [None] * 5
     assert "Sessions must be fewer" in found["refused"]
 
 
