@@ -36,7 +36,7 @@ def answer_latency(unit: Any, attr: Any, *, ports: int, chunk_flits: int) -> int
         ctx.set(interface.payload, payload)
         ctx.set(interface.valid, 1)
         ready = 0
-        seen: tuple = ()
+        seen: list[int] = []
         while not ready:
             _, _, ready, *seen = await ctx.tick().sample(interface.ready, *also)
         ctx.set(interface.valid, 0)
