@@ -16,7 +16,7 @@ _CUTS = {
     1: ("sum",),
     2: ("added", "sum"),
     3: ("aligned", "counted", "sum"),
-    4: ("aligned", "added", "normal", "sum"),
+    4: ("compared", "aligned", "counted", "sum"),
     5: ("compared", "aligned", "added", "normal", "sum"),
 }
 """Steps behind which each depth has a register."""
@@ -37,8 +37,8 @@ class FloatAdder(Component):
     handshakes and the pipeline never stops. Each cycle may have a format of its own.
 
     The steps are compare, align, add, count, shift, round. Depth 1 has a register behind the last
-    one, 2 also behind add; 3 has them behind align, count and round; 4 behind align, add, shift
-    and round; 5 behind compare, too.
+    one, 2 also behind add; 3 has them behind align, count and round; 4 behind compare, too; 5
+    behind compare, align, add, shift and round.
 
     Parameters
     ----------
