@@ -21,10 +21,15 @@ REDUCED = 200
 
 
 def check(
-    preset: str, model: str, *, links: int = 1, run: dict[str, Any] | None = None, **trace: Any
+    preset: str,
+    model: str,
+    *,
+    build: dict[str, Any] | None = None,
+    run: dict[str, Any] | None = None,
+    **trace: Any,
 ):
     """Run a batch and fail on any mismatch, with the first ones in words."""
-    config = load_preset(preset, links=links)
+    config = load_preset(preset, **(build or {}))
     batch = make_trace(config, get_model(model), **trace)
     result = run_system(config, batch, **(run or {}))
     counts = result["check"]
@@ -59,6 +64,21 @@ def test_any_bits_come_through():
     """NaN, infinities and subnormals; weights under which the order of sums shows."""
     check(
         "tiny", "gpt-oss-120b", tokens=4, seed=4, hidden=REDUCED, payload="bits", weights="telling"
+    )
+
+
+@pytest.mark.parametrize("order", ["rank"])
+def test_orders_that_do_not_depend_on_arrival(order):
+    """The sums that a batch alone decides, under weights by which another order would show."""
+    check(
+        "tiny",
+        "Qwen3-30B-A3B",
+        build={"order": order},
+        tokens=4,
+        seed=8,
+        hidden=REDUCED,
+        weights="telling",
+        run={"stalls": 0.2, "latency": (0, 40)},
     )
 
 
@@ -106,7 +126,7 @@ def test_trace_of_another_system_is_refused():
 def test_two_links_a_gpu():
     """Everything about a chunk meets on one link of each GPU; both links carry chunks."""
     run = {"stalls": 0.2, "latency": (0, 40)}
-    check("tiny", "Qwen3-30B-A3B", links=2, tokens=3, seed=7, hidden=REDUCED, run=run)
+    check("tiny", "Qwen3-30B-A3B", build={"links": 2}, tokens=3, seed=7, hidden=REDUCED, run=run)
 
 
 @pytest.mark.slow
