@@ -13,6 +13,8 @@ _PARSER, _ROUTE, _REPLICATE = "switch/parser.py", "switch/route.py", "switch/rep
 _REDUCTION, _INTAKE = "switch/reduction.py", "switch/intake.py"
 _SESSIONS, _PRUNE = "switch/session_table.py", "switch/prune.py"
 _TLB, _MANAGER = "gpu/al_tlb.py", "gpu/al_manager.py"
+_ADDER = "alu/adder.py"
+_TRAPS = "tests/hw/alu/test_traps.py"
 
 MUTANTS = (
     Mutant(
@@ -142,6 +144,41 @@ MUTANTS = (
         before="m.Elif(self.quota.used < self.quota.capacity)",
         after="m.Elif(self.quota.used <= self.quota.capacity)",
         test="a_full_expert_refuses",
+    ),
+    Mutant(
+        "a tie goes away from zero",
+        file=_ADDER,
+        before="significand[low + 1] & (significand[low + 2] | significand[: low + 1].any())",
+        after="significand[low + 1]",
+        test=f"{_TRAPS}::test_half_goes_to_the_even_one[small-bf16]",
+    ),
+    Mutant(
+        "a sum is truncated",
+        file=_ADDER,
+        before='named(m, up, "up")',
+        after="Const(0, 1)",
+        test=f"{_TRAPS}::test_more_than_half_goes_up[small-bf16]",
+    ),
+    Mutant(
+        "what alignment shifts out is forgotten",
+        file=_ADDER,
+        before="sticky = normal[:2].any() | lost",
+        after="sticky = normal[:2].any()",
+        test=f"{_TRAPS}::test_one_bit_far_below_breaks_a_tie[small-bf16]",
+    ),
+    Mutant(
+        "alignment shifts by 7 at most",
+        file=_ADDER,
+        before="steps = min((width - 1).bit_length(), len(gap))",
+        after="gap = Mux(gap > 7, 7, gap); steps = min((width - 1).bit_length(), len(gap))",
+        test=f"{_TRAPS}::test_one_and_the_smallest_normal[small-bf16]",
+    ),
+    Mutant(
+        "+0 and -0 make -0",
+        file=_ADDER,
+        before="Mux(same & even, sign_a & b.sign, ",
+        after="Mux(same & even, sign_a | b.sign, ",
+        test=f"{_TRAPS}::test_zeros[small-bf16]",
     ),
 )
 """All mutants, along the way of the data."""

@@ -1,8 +1,8 @@
 """Mutation of the RTL's source: proof that a checker bites.
 
-A mutant is one edit of a file under ``hw/``. The edited copy of the package is generated, built
-and run in a process of its own; the cocotb test that the mutant names must then fail. A mutant
-that does not build, or fails for another reason, proves nothing and is reported as such.
+A mutant is one edit of a file under ``hw/``. The edited copy of the package runs in a process of
+its own; the test that the mutant names, a block's cocotb test or one of ``tests/``, must then fail.
+A mutant that does not build, or fails for another reason, proves nothing and is reported as such.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree as xml
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,14 +46,15 @@ class Mutant:
     ----------
     name : str
         What the edit does wrong, as a short phrase.
-    block : str
-        The block that is simulated, as ``hw.generate`` names it.
     file : str
         The file edited, below ``hw/``.
     before, after : str
         Text that occurs once in the file, and what stands there instead.
     test : str
-        The cocotb test that must fail.
+        The test that must fail: a cocotb test, or one of pytest's, ``tests/file.py::test[case]``.
+    block : str
+        The block that is simulated, as ``hw.generate`` names it; this and all that follow are for
+        cocotb tests only.
     preset : str
         Configuration to build.
     changes : mapping
@@ -62,14 +64,19 @@ class Mutant:
     """
 
     name: str
-    block: str
     file: str
     before: str
     after: str
     test: str
+    block: str = ""
     preset: str = "tiny"
     changes: Mapping[str, int | str | bool] = field(default_factory=dict)
     module: str = ""
+
+    @property
+    def caught_by(self) -> str:
+        """The test that must fail, with its place, for people."""
+        return f"`{self.test}`" if "::" in self.test else f"`sim_tb/{self.block}`: `{self.test}`"
 
 
 def run_mutant(mutant: Mutant) -> str:
@@ -98,22 +105,45 @@ def run_mutant(mutant: Mutant) -> str:
                 f"not {text.count(mutant.before)} times"
             )
         path.write_text(text.replace(mutant.before, mutant.after))
-        done = subprocess.run(
-            [sys.executable, "-c", _RUN, *_arguments(mutant)],
-            env={**os.environ, "PYTHONPATH": folder, "DYSHARP_BUILD": str(build_root())},
-            cwd=folder,  # the first place that Python looks for packages
-            capture_output=True,
-            text=True,
-        )
-    assert done.returncode != _SURVIVED, f"mutant survived {mutant.test}: {mutant.name}"
-    report = (done.stdout + done.stderr).strip()
-    assert done.returncode == _CAUGHT, f"mutant proves nothing: {mutant.name}\n{report[-2000:]}"
-    return done.stdout.strip()
+        run = _run_pytest if "::" in mutant.test else _run_cocotb
+        status, report = run(mutant, Path(folder))
+    assert status != _SURVIVED, f"mutant survived {mutant.test}: {mutant.name}"
+    assert status == _CAUGHT, f"mutant proves nothing: {mutant.name}\n{report[-2000:]}"
+    return report
 
 
-def _arguments(mutant: Mutant) -> list[str]:
+def _python(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python on the edited package."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": str(folder), "DYSHARP_BUILD": str(build_root())},
+        cwd=folder,  # the first place that Python looks for packages
+        capture_output=True,
+        text=True,
+    )
+
+
+def _run_cocotb(mutant: Mutant, folder: Path) -> tuple[int, str]:
     changes = json.dumps(dict(mutant.changes))
-    return [mutant.block, mutant.preset, changes, mutant.module, mutant.test]
+    arguments = [mutant.block, mutant.preset, changes, mutant.module, mutant.test]
+    done = _python(["-c", _RUN, *arguments], folder)
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+def _run_pytest(mutant: Mutant, folder: Path) -> tuple[int, str]:
+    root = Path(dysharp.__file__).parents[1]
+    report = folder / "report.xml"
+    options = ["-q", "-x", "-p", "no:cacheprovider", "--rootdir", str(root)]
+    options += ["-c", str(root / "pyproject.toml"), f"--junit-xml={report}"]
+    done = _python(["-m", "pytest", *options, str(root / mutant.test)], folder)
+    if done.returncode == 0:
+        return _SURVIVED, ""
+    if done.returncode == 1:
+        failures = xml.parse(report).getroot().iter("failure")
+        said = [str(failure.get("message")) for failure in failures]
+        if said and all(text.startswith(("AssertionError", "assert ")) for text in said):
+            return _CAUGHT, f"{mutant.test}: {said[0]}"
+    return _BROKEN, (done.stdout + done.stderr).strip()
 
 
 def _no_caches(folder: str, names: list[str]) -> list[str]:

@@ -87,7 +87,7 @@ class Outcome:
             if mismatch.b is not None:
                 operands.append(_shown(mismatch.b, source))
             lines.append(
-                f"  {source.name} {' , '.join(operands)}: got {_shown(mismatch.got, result)}, "
+                f"  {source.name} {', '.join(operands)}: got {_shown(mismatch.got, result)}, "
                 f"wanted {_shown(mismatch.wanted, result)}"
             )
         if self.check_sum is not None:

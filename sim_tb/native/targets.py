@@ -148,14 +148,14 @@ def _word(form: FloatFormat) -> str:
     return form.name.replace("_", "-")
 
 
-def _adder(form: FloatFormat) -> Target:
+def _adder(form: FloatFormat, *, fast: bool = False) -> Target:
     count = {"f32": 10**9, "f32_ftz": 10**9, "f64": 10**8}.get(form.name)
     return Target(
-        f"{_word(form)}-add",
+        f"{_word(form)}-add{'-fast' if fast else ''}",
         "Add",
         form,
         form,
-        lambda: FloatAdder(formats=(form,)),
+        lambda: FloatAdder(formats=(form,), fast=fast),
         count=count,
     )
 
@@ -193,6 +193,7 @@ def _converter(source: FloatFormat, target: FloatFormat) -> Target:
     )
 
 
+_ADDED = (BF16, F16, E4M3, E5M2, F32, F32_FTZ, F64)
 _SHARED = (F32, BF16, F16, E4M3, E5M2)
 _COMPARED = (BF16, F16, E4M3, E5M2)
 _CONVERTED = (
@@ -210,7 +211,8 @@ _CONVERTED = (
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        *[_adder(form) for form in (BF16, F16, E4M3, E5M2, F32, F32_FTZ, F64)],
+        *[_adder(form) for form in _ADDED],
+        *[_adder(form, fast=True) for form in _ADDED],
         *[_shared_adder(form) for form in _SHARED],
         *[_chooser(form, way) for way in ("Min", "Max") for form in _COMPARED],
         *[_converter(source, target) for source, target in _CONVERTED],

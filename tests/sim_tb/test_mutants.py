@@ -38,3 +38,16 @@ def test_a_harmless_edit_survives():
     )
     with pytest.raises(AssertionError, match="mutant survived cut_or_padded: harmless"):
         run_mutant(harmless)
+
+
+def test_a_mutant_that_does_not_run_proves_nothing():
+    """A test that fails for want of the unit itself once would have counted as caught."""
+    broken = Mutant(
+        "broken",
+        file="alu/adder.py",
+        before='__all__ = ["FloatAdder"]',
+        after="raise ValueError('no adder')",
+        test="tests/hw/alu/test_traps.py::test_zeros[small-e4m3]",
+    )
+    with pytest.raises(AssertionError, match="mutant proves nothing: broken"):
+        run_mutant(broken)
