@@ -1,8 +1,9 @@
 """Where the sums of a flit stand while it is reduced.
 
 The accumulators of a flit are eight slots of 32 bits. A sum of bf16 or f16 number ``k`` stands in
-slot ``k``, as f32 or, in its own type, in the low bits; a sum of f32 number ``k`` in slot ``k``; a
-sum of fp8 number ``j`` in half ``j % 2`` of slot ``j // 2``, as f16 or in that half's low bits.
+slot ``k``, as f32; a sum of f32 number ``k`` in slot ``k``; a sum of fp8 number ``j`` in half
+``j % 2`` of slot ``j // 2``, as f16. So with either accumulation: sums that are rounded to the
+type itself in every step stand as the same numbers of the wider one.
 Sums of f64, and what ``min``, ``max``, integers and bits reduce, stand in the low 128 bits like the
 numbers of a flit. A build without a type that is accumulated in a wider one has four slots.
 """
@@ -23,8 +24,8 @@ class Formats(NamedTuple):
 
     Members
     -------
-    own : with acc 0
-    wider : with acc 1; the same if there is none
+    own : the type itself, to which sums are rounded with acc 0
+    wider : in whose bits sums stand, to which they are rounded with acc 1; f32's own
     """
 
     own: FloatFormat

@@ -146,7 +146,10 @@ class FloatAdder(Component):
         # A carry from here is beyond the largest number before any rounding.
         last = mix.alike(
             select,
-            lambda form: (form.exponent_bits, form.max_exponent - form.infinities),
+            lambda form: (
+                form.container.exponent_bits,
+                form.held(form.largest) >> form.container.mantissa_bits,
+            ),
             lambda key: exponent[: key[0]] == key[1],
         )
         return {
@@ -225,6 +228,10 @@ class FloatAdder(Component):
         rounded = named(
             m, increment(m, Cat(filled, exponent), named(m, up, "up"), fast=self.fast), "rounded"
         )
+        if any(form.holder for form in mix.formats):
+            rounded = named(
+                m, Cat(rounded[: len(mantissa)] & ~fill, rounded[len(mantissa) :]), "cleared"
+            )
         if any(form.ftz for form in mix.formats):
             flush = mix.alike(select, lambda form: form.ftz, lambda ftz: Const(ftz, 1))
             normal = named(m, rounded[len(mantissa) :].any() | ~flush, "unflushed")

@@ -109,9 +109,9 @@ class ReductionAlu(Component):
         """The flit is of one of these types."""
         return Cat(self.attr.dtype == dtype for dtype in dtypes if dtype in self.dtypes).any()
 
-    def _later(self, m: Module, value, name: str) -> Value:
-        """The value :attr:`latency` cycles later."""
-        for stage in range(self.latency):
+    def _later(self, m: Module, value, name: str, *, after: int = 0) -> Value:
+        """The value at :attr:`latency`, of which ``after`` cycles are over."""
+        for stage in range(after, self.latency):
             register = Signal(len(value), name=f"{name}{stage + 1}", reset_less=True)
             m.d.sync += register.eq(value)
             value = register
@@ -143,28 +143,28 @@ class ReductionAlu(Component):
     def _sum(
         self, m: Module, name: str, dtypes: list[Dtype], element: Value, accumulator, word: Value
     ) -> Value:
-        """One adder for all ``dtypes``; elements are widened where the accumulator is wider."""
+        """One adder for all ``dtypes``; elements are widened to what their sums stand in."""
         f32 = F32_FTZ if self.arithmetic.ftz else F32
-        ways: list[tuple[Dtype, int, FloatFormat, Value]] = []
+        operands: dict[Dtype, Value] = {}
+        formats: dict[Dtype, tuple[FloatFormat, FloatFormat]] = {}
         for dtype in dtypes:
             own, wider = ADDED[dtype]
             if dtype is Dtype.F32:
-                ways.append((dtype, 0, f32, word))
-                continue
-            number = element[: own.bits]
-            ways.append((dtype, 0, own, number))
-            ways.append((dtype, 1, wider, self._widened(m, f"{name}_{own.name}", number, dtype)))
-        formats = tuple(dict.fromkeys(form for _, _, form, _ in ways))
-        adder = FloatAdder(formats=formats, depth=self.latency, loads=True)
+                operands[dtype], formats[dtype] = word, (f32, f32)
+            else:
+                number = element[: own.bits]
+                operands[dtype] = self._widened(m, f"{name}_{own.name}", number, dtype)
+                formats[dtype] = (own.held_in(wider), wider)
+        known = tuple(dict.fromkeys(form for pair in formats.values() for form in pair))
+        adder = FloatAdder(formats=known, depth=self.latency, loads=True)
         m.submodules[name] = place(adder)
         with m.Switch(self.attr.dtype):
             for dtype in dtypes:
                 with m.Case(dtype):
-                    for _, acc, form, value in (way for way in ways if way[0] is dtype):
-                        with m.If(self.attr.acc == acc):
-                            m.d.comb += adder.b.eq(value)
-                            if len(formats) > 1:
-                                m.d.comb += adder.format.eq(formats.index(form))
+                    m.d.comb += adder.b.eq(operands[dtype])
+                    if len(known) > 1:
+                        places = [known.index(form) for form in formats[dtype]]
+                        m.d.comb += adder.format.eq(Mux(self.attr.acc, *reversed(places)))
         m.d.comb += [adder.a.eq(accumulator), adder.load.eq(self.load)]
         return adder.o
 
@@ -197,21 +197,25 @@ class ReductionAlu(Component):
     def _others(self, m: Module) -> list[Value]:
         """Results of the flit-wide units, brought to the latency of the adders."""
         units: list[Any] = []
-        result: Value = self.operand
+        result, latency = self.operand, 0
         if any(dtype in MIN_MAX_DTYPES for dtype in self.dtypes):
             m.submodules.min_max = place(compared := MinMaxUnit(dtypes=self.dtypes))
             m.d.comb += compared.load.eq(self.load)
             units.append(compared)
             result = compared.result
         if any(dtype in INTEGER_DTYPES for dtype in self.dtypes):
-            m.submodules.integer = place(computed := IntegerUnit(dtypes=self.dtypes))
+            depth = min(self.latency, 1)
+            m.submodules.integer = place(computed := IntegerUnit(dtypes=self.dtypes, depth=depth))
+            m.d.comb += [
+                computed.passes.eq(self.load | (self.attr.op == Op.MIN) | (self.attr.op == Op.MAX)),
+                computed.passed.eq(result),
+            ]
             units.append(computed)
-            passed = self.load | (self.attr.op == Op.MIN) | (self.attr.op == Op.MAX)
-            result = Mux(passed, result, computed.result)
+            result, latency = computed.result, computed.latency
         for unit in units:
             m.d.comb += [
                 unit.attr.eq(self.attr),
                 unit.operand.eq(self.operand),
                 unit.accumulator.eq(self.accumulator[:FLIT_BITS]),
             ]
-        return [self._later(m, result, "other")] if units else []
+        return [self._later(m, result, "other", after=latency)] if units else []

@@ -1,6 +1,6 @@
 """Number formats: one object for each, which names its fields and builds hardware from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amaranth import Cat, Const, Value
 from amaranth.lib import data
@@ -21,6 +21,8 @@ class FloatFormat:
         is NaN, and all below are numbers
     saturates : a result beyond the largest finite number, an infinity too, becomes that number
     ftz : subnormal operands and results become a zero of their sign
+    holder : numbers stand as those of this format, which has them all; for an adder, whose sums are
+        then rounded to this format and stay in the holder's bits
 
     Errors
     ------
@@ -40,6 +42,7 @@ class FloatFormat:
     infinities: bool = True
     saturates: bool = False
     ftz: bool = False
+    holder: "FloatFormat | None" = None
 
     def __post_init__(self):
         if self.exponent_bits < 2 or self.mantissa_bits < 1:
@@ -78,6 +81,23 @@ class FloatFormat:
     def overflow(self) -> int:
         """Bits of what a result beyond the largest finite number becomes."""
         return self.largest if self.saturates or self.infinity is None else self.infinity
+
+    @property
+    def container(self) -> "FloatFormat":
+        """Whose bits numbers stand in: the holder's, or the format's own."""
+        return self.holder or self
+
+    def held(self, magnitude: int) -> int:
+        """Bits in the container of a positive normal number."""
+        container = self.container
+        rebias = (1 << container.exponent_bits - 1) - (1 << self.exponent_bits - 1)
+        exponent, mantissa = divmod(magnitude, 1 << self.mantissa_bits)
+        shifted = mantissa << container.mantissa_bits - self.mantissa_bits
+        return exponent + rebias << container.mantissa_bits | shifted
+
+    def held_in(self, holder: "FloatFormat") -> "FloatFormat":
+        """The same format, its numbers in the bits of another one."""
+        return replace(self, name=f"{self.name}_in_{holder.name}", holder=holder)
 
     @property
     def layout(self) -> data.StructLayout:

@@ -38,9 +38,10 @@ class FormatMix:
 
     def __init__(self, formats: Sequence[FloatFormat]):
         self.formats = tuple(formats)
-        self.exponent_bits = max(form.exponent_bits for form in self.formats)
-        self.mantissa_bits = max(form.mantissa_bits for form in self.formats)
-        self.bits = max(form.bits for form in self.formats)
+        self.containers = tuple(dict.fromkeys(form.container for form in self.formats))
+        self.exponent_bits = max(form.exponent_bits for form in self.containers)
+        self.mantissa_bits = max(form.mantissa_bits for form in self.containers)
+        self.bits = max(form.bits for form in self.containers)
 
     def below(self, form: FloatFormat) -> int:
         """Bits of the mantissa field below the last one of ``form``."""
@@ -85,13 +86,30 @@ class FormatMix:
         chosen = [which[0] if len(which) == 1 else Cat(*which).any() for which in groups.values()]
         return pick(chosen, [build(value) for value in groups], 1)
 
+    def _by_container(self, m: Module, select: Sequence[Value], name: str) -> list[Value]:
+        """A wire a container, set for each of the formats in it."""
+        if self.containers == self.formats:
+            return list(select)
+        pairs = list(zip(self.formats, select, strict=True))
+        return [
+            Const(1, 1)
+            if len(self.containers) == 1 and all(isinstance(which, Const) for which in select)
+            else named(
+                m,
+                Cat(which for form, which in pairs if form.container == container).any(),
+                f"{name}_in_{container.name}",
+            )
+            for container in self.containers
+        ]
+
     def unpack(self, m: Module, value: Any, select: Sequence[Value], name: str) -> Any:
         """``value`` taken apart: a view of :attr:`layout`. With no format selected it is +0."""
         fields = Signal(self.layout, name=name)
-        views = [form.view(Value.cast(value)[: form.bits]) for form in self.formats]
+        inside = self._by_container(m, select, name)
+        views = [form.view(Value.cast(value)[: form.bits]) for form in self.containers]
         aligned = [
             Cat(Const(0, self.below(form)), view.mantissa)
-            for form, view in zip(self.formats, views, strict=True)
+            for form, view in zip(self.containers, views, strict=True)
         ]
         mantissa = Signal(self.mantissa_bits, name=f"{name}_mantissa")
         exponent = Signal(self.exponent_bits, name=f"{name}_exponent")
@@ -101,17 +119,21 @@ class FormatMix:
         # that has the highest mantissa, too.
         special = self.alike(
             select,
-            lambda form: (form.exponent_bits, form.infinities),
+            lambda form: (form.container.exponent_bits, form.container.infinities),
             lambda key: exponent[: key[0]].all() & Const(key[1], 1),
         )
         highest = self.alike(
             select,
-            lambda form: None if form.infinities else (form.exponent_bits, form.mantissa_bits),
+            lambda form: (
+                None
+                if form.container.infinities
+                else (form.container.exponent_bits, form.container.mantissa_bits)
+            ),
             lambda key: Cat(exponent[: key[0]], mantissa[-key[1] :]).all() if key else Const(0, 1),
         )
         m.d.comb += [
-            mantissa.eq(pick(select, aligned, self.mantissa_bits)),
-            exponent.eq(pick(select, [view.exponent for view in views], self.exponent_bits)),
+            mantissa.eq(pick(inside, aligned, self.mantissa_bits)),
+            exponent.eq(pick(inside, [view.exponent for view in views], self.exponent_bits)),
             fields.hidden.eq(exponent.any()),
             fields.mantissa.eq(
                 mantissa & significant.replicate(self.mantissa_bits)
@@ -119,7 +141,7 @@ class FormatMix:
                 else mantissa
             ),
             fields.exponent.eq(Cat(exponent[0] | ~fields.hidden, exponent[1:])),
-            fields.sign.eq(pick(select, [view.sign for view in views], 1)),
+            fields.sign.eq(pick(inside, [view.sign for view in views], 1)),
             fields.nan.eq(special & mantissa.any() | highest),
             fields.infinite.eq(special & ~mantissa.any()),
         ]
@@ -143,20 +165,38 @@ class FormatMix:
         mantissa = rounded[: self.mantissa_bits] & ~special.replicate(self.mantissa_bits)
         exponent = rounded[self.mantissa_bits :] | special.replicate(self.exponent_bits + 1)
         packed = []
-        for form in self.formats:
+        for form in self.containers:
             quiet = Const(form.nan, form.bits)
             top = mantissa[self.below(form) :] | quiet[: form.mantissa_bits] & nan.replicate(
                 form.mantissa_bits
             )
-            number = Cat(top, exponent[: form.exponent_bits])
-            if form.saturates:
-                reached = rounded[self.below(form) :][: form.bits]
-                over = beyond | (
-                    reached[form.mantissa_bits : -1].all()
-                    if form.infinities
-                    else reached[-1] | reached[:-1].all()
-                )
-                keep = nan | load if form.infinities else nan
-                number = Mux(over & ~keep, Const(form.largest, form.bits - 1), number)
+            number: Value = Cat(top, exponent[: form.exponent_bits])
+            reached = rounded[self.below(form) :][: form.bits]
+            for inner, which in zip(self.formats, select, strict=True):
+                if inner.container == form:
+                    number = self._limited(inner, number, reached, which, nan, beyond, load)
             packed.append(Cat(number, Mux(nan, quiet[-1], sign)))
-        return pick(select, packed, self.bits)
+        return pick(self._by_container(m, select, "packed"), packed, self.bits)
+
+    def _limited(
+        self, form: FloatFormat, number: Value, reached: Value, which: Value, nan, beyond, load
+    ) -> Value:
+        """The number, but beyond the format's largest one what the format has for that."""
+        container = form.container
+        keep = nan | load if form.saturates and form.infinities else nan
+        if form is not container:
+            largest = form.held(form.largest)
+            if largest >> container.mantissa_bits == container.largest >> container.mantissa_bits:
+                if not form.saturates:
+                    return number  # what is rounded up from the largest is infinity as it is
+            over = beyond | (reached > largest)
+            limit = largest if form.saturates else container.overflow
+            return Mux(which & over & ~keep, Const(limit, form.container.bits - 1), number)
+        if not form.saturates:
+            return number
+        over = beyond | (
+            reached[form.mantissa_bits : -1].all()
+            if form.infinities
+            else reached[-1] | reached[:-1].all()
+        )
+        return Mux(over & ~keep, Const(form.largest, form.bits - 1), number)

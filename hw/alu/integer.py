@@ -45,6 +45,10 @@ class IntegerUnit(Component):
     """In, the flit."""
     accumulator: Signal
     """In, the flit that was reduced so far."""
+    passes: Signal
+    """In, ``passed`` is wanted, whatever the operation."""
+    passed: Signal
+    """In, what another unit computed, to share the register and leave by ``result``."""
     result: Signal
     """Out, :attr:`latency` cycles later."""
 
@@ -61,6 +65,8 @@ class IntegerUnit(Component):
                 "attr": In(Attr),
                 "operand": In(FLIT_BITS),
                 "accumulator": In(FLIT_BITS),
+                "passes": In(1),
+                "passed": In(FLIT_BITS),
                 "result": Out(FLIT_BITS),
             }
         )
@@ -106,7 +112,8 @@ class IntegerUnit(Component):
             carried.append(carry)
         without = Mux(uses_xor, one, 0) | Mux(uses_and, both, 0)
         block = Signal(_BLOCK + 1, name=f"sum{k}")
-        m.d.comb += block.eq(Cat(without, Const(0, 1)) ^ Cat(carried))
+        computed = Cat(without, Const(0, 1)) ^ Cat(carried)
+        m.d.comb += block.eq(Mux(self.passes, self.passed.word_select(k, _BLOCK), computed))
         return block
 
     def _carried(self, m: Module, blocks, joins) -> list[Value]:
@@ -127,6 +134,6 @@ class IntegerUnit(Component):
 
 
 def _registered(m: Module, value: Value, name: str) -> Signal:
-    register = Signal(len(value), name=name)
+    register = Signal(len(value), name=name, reset_less=True)
     m.d.sync += register.eq(value)
     return register

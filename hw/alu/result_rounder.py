@@ -76,19 +76,10 @@ class ResultRounder(Component):
 
     def _number(self, m: Module, k: int, is_added, own: FloatFormat, wider: FloatFormat) -> Value:
         """Number ``k`` of the flit."""
-        sum_ = self.accumulator.word_select(k, 2 * own.bits)
-        as_it_is = Mux(is_added, sum_[: own.bits], self.accumulator.word_select(k, own.bits))
-        if own.saturates and own.infinity is not None:
-            as_it_is = Mux(
-                own.is_infinite(as_it_is),
-                Cat(Const(own.largest, own.bits - 1), as_it_is[-1]),
-                as_it_is,
-            )
-        number = Signal(own.bits, name=f"{own.name}_{k}")
         converter = FloatConverter(source=wider, target=own)
-        m.submodules[f"{own.name}_{k}_rounded"] = place(converter)
-        m.d.comb += [
-            converter.i.eq(sum_),
-            number.eq(Mux(is_added & self.attr.acc, converter.o, as_it_is)),
-        ]
-        return number
+        m.submodules[f"{own.name}_{k}"] = place(converter)
+        m.d.comb += converter.i.eq(self.accumulator.word_select(k, wider.bits))
+        flit = self.accumulator.word_select(k, own.bits)
+        if own.saturates and own.infinity is not None:
+            flit = Mux(own.is_infinite(flit), Cat(Const(own.largest, own.bits - 1), flit[-1]), flit)
+        return Mux(is_added, converter.o, flit)

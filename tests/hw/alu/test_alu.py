@@ -1,14 +1,17 @@
 """The whole ALU and its rounder: every type and operation, one flit a cycle, against the model."""
 
+import json
 import random
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
+from amaranth.hdl import Assert, Elaboratable, Value
 from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.alu.alu import ReductionAlu
@@ -21,10 +24,11 @@ from dysharp.hw.alu.reductions import (
     supported,
 )
 from dysharp.hw.alu.result_rounder import ResultRounder
-from dysharp.hw.generate import elaborate, run_yosys
+from dysharp.hw.generate import count_instances, elaborate, run_yosys
 from dysharp.hw.packet import FLIT_BITS, Dtype
 from dysharp.hw.share import place
 from dysharp.model import numerics
+from dysharp.sim_tb.formal import prove
 from dysharp.sim_tb.tools import find_simulator
 
 
@@ -219,3 +223,106 @@ def test_builds(player, name):
     flits = traffic(random.Random(name), supported(alu.dtypes), alu.latency, 800)
     assert {flit.row for flit in flits} == set(supported(alu.dtypes))
     alu.check(flits, name)
+
+
+def modules(**options) -> Counter[str]:
+    """How often each module occurs in an ALU."""
+    text, _ = elaborate(ReductionAlu(**options), "alu")
+    return count_instances(text, "alu")
+
+
+def test_a_bf16_build_has_nothing_else():
+    """Eight adders and a unit for min and max: no integers, no converter, no fp8 lane."""
+    found = modules(dtypes=(Dtype.BF16,), depth=3)
+    assert found.pop("alu") == 1
+    assert sorted(found.values()) == [1, 8]
+    assert all("bf16" in name for name in found)
+    assert not [name for name in found for other in ("f16", "e4m3", "u32")
+                if other in name.replace("bf16", "")]  # fmt: skip
+
+
+def test_only_what_the_types_need():
+    """Adders by what is added, one flit-wide unit for all that is compared, one for integers."""
+
+    def count(dtypes, kind):
+        return sum(n for name, n in modules(dtypes=dtypes).items() if name.startswith(kind))
+
+    assert count((Dtype.F32,), "adder") == 4
+    assert count((Dtype.E5M2,), "adder") == 16
+    assert count((Dtype.F64,), "adder") == 2
+    assert count((Dtype.B32,), "adder") == count((Dtype.F32,), "min_max") == 0
+    assert count((Dtype.B32,), "integer") == count((Dtype.U64,), "min_max") == 1
+    assert count((Dtype.F16,), "convert") == 8
+    assert count((Dtype.E4M3, Dtype.E5M2), "convert") == 16
+
+
+def gates(folder: Path, **options) -> int:
+    """Two-input gates and flip-flops, before any mapping to a library."""
+    text, _ = elaborate(ReductionAlu(**options), "alu")
+    (folder / "alu.il").write_text(text)
+    run_yosys(
+        "read_rtlil alu.il; hierarchy -top alu; proc; flatten; opt; wreduce; alumacc; opt; "
+        "techmap; opt; tee -q -o alu.json stat -json",
+        folder=folder,
+    )
+    return json.loads((folder / "alu.json").read_text())["design"]["num_cells"]
+
+
+def test_bf16_pays_for_bf16(tmp_path):
+    """Half of all types at most: what is left are eight adders of f32's width."""
+    assert gates(tmp_path, dtypes=(Dtype.BF16,)) < gates(tmp_path) / 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dtypes": ()},
+        {"dtypes": (Dtype.BF16, Dtype.F16)},
+        {"dtypes": (Dtype.F16, Dtype.F16)},
+        {"depth": 0},
+        {"depth": MAX_DEPTH + 1},
+    ],
+)
+def test_types_and_depth_are_checked(wrong):
+    with pytest.raises(ValueError, match=r"(Types|Depth) must be"):
+        ReductionAlu(**wrong)
+
+
+class TwoHistories(Elaboratable):
+    """Two ALUs that see anything, but the same in some cycles: those give the same results.
+
+    Parameters
+    ----------
+    dtypes, depth : of the ALUs
+    bits : of the result that are compared
+    """
+
+    def __init__(self, *, dtypes: tuple[Dtype, ...], depth: int, bits: int):
+        self.one, self.two = (ReductionAlu(dtypes=dtypes, depth=depth) for _ in range(2))
+        self.bits = bits
+        self.differs = Signal()
+        self.ports = [self.differs]
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.one, m.submodules.two = self.one, self.two
+        for name in ("attr", "load", "operand", "accumulator"):
+            one, two = (Value.cast(getattr(alu, name)) for alu in (self.one, self.two))
+            both, other = (Signal(len(one), name=f"{name}_{kind}") for kind in ("both", "other"))
+            self.ports += [both, other]
+            m.d.comb += [one.eq(both), two.eq(Mux(self.differs, other, both))]
+        differs = self.differs
+        for stage in range(self.one.latency):
+            later = Signal(init=1, name=f"differs{stage + 1}")
+            m.d.sync += later.eq(differs)
+            differs = later
+        results = [alu.result[: self.bits] for alu in (self.one, self.two)]
+        m.d.comb += Assert(differs | (results[0] == results[1]))
+        return m
+
+
+@pytest.mark.parametrize(("dtypes", "bits"), [((Dtype.B32,), FLIT_BITS), ((Dtype.E5M2,), 16)])
+def test_latency_is_constant(dtypes, bits):
+    """Results depend on the inputs ``latency`` cycles ago alone, whatever came before or after."""
+    harness = TwoHistories(dtypes=dtypes, depth=2, bits=bits)
+    prove(harness, harness.ports, name=f"alu_{dtypes[0].name.lower()}", depth=4, induction=True)
