@@ -8,8 +8,12 @@ import math
 from collections.abc import Iterable, Sequence
 
 import pytest
+from amaranth.hdl import Fragment
+from amaranth.sim import Simulator
 
+from dysharp.hw.alu.alu import ReductionAlu
 from dysharp.hw.alu.float_format import BF16, E4M3, E5M2, F16, F32, F64, FloatFormat
+from dysharp.hw.packet import Dtype, Op
 from dysharp.sim_tb.gates import Gates
 from dysharp.sim_tb.native.targets import TARGETS
 
@@ -36,9 +40,11 @@ def gates(name: str) -> Gates:
 
 
 def check(name: str, cases: Sequence[tuple[int, int, int]]) -> None:
-    """Each ``(a, b, result)`` is what the unit gives."""
-    a, b, _ = zip(*cases, strict=True)
-    got = gates(name)(a=a, b=b)["o"].tolist()
+    """Each ``(a, b, result)`` is what the unit gives; one with one operand has no ``b``."""
+    operands = dict(
+        zip("ab"[: len(TARGETS[name].operands)], zip(*cases, strict=True), strict=False)
+    )
+    got = gates(name)(**operands)["o"].tolist()
     wrong = [
         f"{x:x}, {y:x} gave {found:x}, not {wanted:x}"
         for (x, y, wanted), found in zip(cases, got, strict=True)
@@ -284,3 +290,100 @@ def test_min_max(form, larger):
         wanted += [case for a in rising for case in ((nan, a, a), (a, nan, a))]
         wanted += [(nan, other, form.nan) for other in nans]
     check(f"{form.name}-{'max' if larger else 'min'}", wanted)
+
+
+def flit(lane: int, bits: int) -> int:
+    """128 bits of the same lane over and over, ``bits`` apart."""
+    return sum(lane << at for at in range(0, 128, bits))
+
+
+def slots(lane: int, bits: int) -> int:
+    """The same for the 256 bits of the accumulators."""
+    return flit(lane, bits) << 128 | flit(lane, bits)
+
+
+# Type, operation, acc, operand, accumulators, and what is wanted.
+ROWS = [
+    # 1.0 + 2.0 = 3.0, each lane in the low half of its 32-bit slot
+    (Dtype.BF16, Op.ADD, 0, flit(0x3F80, 16), slots(0x4000, 32), slots(0x4040, 32)),
+    # carries do not run from word to word
+    (Dtype.U32, Op.ADD, 0, flit(0xFFFF_FFFF, 32), flit(2, 32), flit(1, 32)),
+    # 448 + 448 saturates, each lane in the low byte of its half slot
+    (Dtype.E4M3, Op.ADD, 0, flit(0x7E, 8), slots(0x7E, 16), slots(0x7E, 16)),
+    # +0 is above -0
+    (Dtype.BF16, Op.MAX, 0, flit(0x8000, 16), 0, 0),
+    (Dtype.B32, Op.XOR, 0, flit(0xF0F0_F0F0, 32), flit(0xFFFF_0000, 32), flit(0x0F0F_F0F0, 32)),
+    # 2^-126 is lost beside the f32 1.0
+    (Dtype.BF16, Op.ADD, 1, flit(0x0080, 16), slots(0x3F80_0000, 32), slots(0x3F80_0000, 32)),
+    # a NaN loses to -1.0
+    (Dtype.BF16, Op.MIN, 0, flit(0x7FC0, 16), flit(0xBF80, 16), flit(0xBF80, 16)),
+    # a NaN and -448 are f16's NaN, two lanes a slot
+    (Dtype.E4M3, Op.ADD, 1, flit(0xFF, 8), slots(0xDF00, 16), slots(0x7FFF, 16)),
+]
+
+
+@pytest.mark.slow
+def test_type_and_operation_change_every_cycle():
+    """Every row follows every other, a flit a cycle; none sees its neighbour's type."""
+    order = [
+        n for first in range(len(ROWS)) for second in range(len(ROWS)) for n in (first, second)
+    ]
+    alu = ReductionAlu(dtypes=(Dtype.U32, Dtype.B32, Dtype.BF16, Dtype.E4M3))
+    got = []
+
+    async def process(ctx):
+        for cycle, n in enumerate([*order, *[0] * alu.latency]):
+            dtype, op, acc, operand, accumulator, _ = ROWS[n]
+            ctx.set(alu.attr, {"dtype": dtype, "op": op, "acc": acc})
+            ctx.set(alu.operand, operand)
+            ctx.set(alu.accumulator, accumulator)
+            if cycle >= alu.latency:
+                got.append(ctx.get(alu.result))
+            await ctx.tick()
+
+    simulator = Simulator(Fragment.get(alu, None))
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(process)
+    simulator.run()
+    for at, (n, result) in enumerate(zip(order, got, strict=True)):
+        dtype, op, acc, _, _, wanted = ROWS[n]
+        # Above the low 128 bits, min, max, integers and bits may leave anything.
+        bits = 256 if op == Op.ADD and dtype in (Dtype.BF16, Dtype.E4M3) else 128
+        assert result & (1 << bits) - 1 == wanted, f"flit {at}: {dtype.name} {op.name} acc {acc}"
+
+
+NARROWED = [(F32, BF16), (F32, F16), (F32, E4M3), (F32, E5M2), (F16, E4M3), (F16, E5M2)]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), NARROWED, ids=[f"{s.name}-{t.name}" for s, t in NARROWED]
+)
+def test_narrowing(source, target):
+    """Ties, a rounding up into the normals, saturation, and NaNs of either sign."""
+    digits = target.mantissa_bits
+    place, smallest = math.ldexp(1.0, -digits), math.ldexp(1.0, least(target))
+    cases = [
+        (1 + place / 2, 1.0),
+        (1 + 1.5 * place, 1 + 2 * place),
+        (2 - place / 2, 2.0),
+        # Half of a last place below the smallest normal number, and about the last subnormal.
+        (smallest * (1 - place / 2), smallest),
+        (smallest * place * 0.5, 0.0),
+        (smallest * place * 1.5, smallest * place * 2),
+    ]
+    minus_in, minus_out = sign(source), sign(target)
+    pairs = [
+        (bits_of(value, source), bits_of(wanted, target))
+        for value, wanted in cases
+        if abs(value) >= math.ldexp(1.0, least(source) - source.mantissa_bits)
+        and math.ldexp(value, source.mantissa_bits - least(source)) % 1 == 0
+    ]
+    high = target.largest if target.saturates else target.infinity
+    pairs += [(source.infinity, high), (0, 0)]
+    pairs += [(source.largest, high)] if source is F32 or target is E4M3 else []
+    pairs += [(minus_in | value, minus_out | wanted) for value, wanted in pairs]
+    quiet = source.infinity | 1 << source.mantissa_bits - 1
+    pairs += [
+        (nan | minus, target.nan) for nan in (source.infinity + 1, quiet) for minus in (0, minus_in)
+    ]
+    check(f"{source.name}-to-{target.name}", [(value, 0, wanted) for value, wanted in pairs])
