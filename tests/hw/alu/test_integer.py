@@ -27,7 +27,8 @@ class Harness(Elaboratable):
 
     def __init__(self, dtypes, depth, *, bits=BITS):
         self.dut, self.bits = IntegerUnit(dtypes=dtypes, depth=depth), bits
-        self.ports = [self.dut.attr.as_value(), self.dut.operand, self.dut.accumulator]
+        dut = self.dut
+        self.ports = [dut.attr.as_value(), dut.operand, dut.accumulator, dut.passes, dut.passed]
 
     def elaborate(self, platform):
         m = Module()
@@ -38,6 +39,8 @@ class Harness(Elaboratable):
                 for op in BITWISE if dtype not in self.bits else (Op.ADD,):
                     with m.Case(dtype.value | op.value << 4):
                         m.d.comb += [known.eq(1), expected.eq(self.reduced(dtype, op))]
+        with m.If(dut.passes):
+            m.d.comb += [known.eq(1), expected.eq(dut.passed)]
         valid = known
         for stage in range(dut.latency):
             later, was_valid = Signal(128, name=f"later{stage}"), Signal(name=f"was_valid{stage}")
