@@ -12,7 +12,7 @@ __all__ = ["INTEGER_DTYPES", "IntegerUnit"]
 
 _ADDED = (Dtype.U32, Dtype.S32, Dtype.U64)
 _BITWISE = (Dtype.B32, Dtype.B64)
-_BLOCK = 16
+_BLOCK = 32
 
 INTEGER_DTYPES: tuple[Dtype, ...] = (*_ADDED, *_BITWISE)
 """Types that :class:`IntegerUnit` has operations for."""
@@ -30,8 +30,8 @@ class IntegerUnit(Component):
     Parameters
     ----------
     dtypes : types of the build; only those in :data:`INTEGER_DTYPES` cost anything
-    depth : 0 is combinational; 1 has a register between the sums of 16-bit blocks and the carries
-        that they hand on, which halves the longest path
+    depth : 0 is combinational; 1 has a register between the sums of 32-bit words and the carries
+        that they hand on
 
     Source
     ------
@@ -85,9 +85,9 @@ class IntegerUnit(Component):
         # Where both bits are set exactly one is not, so `xor` and `and` make up `or` and `add`.
         uses_xor, uses_and, carries, joins = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            uses_xor.eq((op != Op.AND) if bitwise else 1),
-            uses_and.eq(((op == Op.AND) | (op == Op.OR)) if bitwise else 0),
-            carries.eq((op == Op.ADD) if adds and bitwise else adds),
+            uses_xor.eq(~self.passes & ((op != Op.AND) if bitwise else 1)),
+            uses_and.eq(~self.passes & ((op == Op.AND) | (op == Op.OR)) if bitwise else 0),
+            carries.eq(~self.passes & (op == Op.ADD) if adds else 0),
             joins.eq((self.attr.dtype == Dtype.U64) if Dtype.U64 in self.dtypes else 0),
         ]
         blocks: list[Value] = [
@@ -110,10 +110,10 @@ class IntegerUnit(Component):
             carry = Signal(name=f"carry{k}_{bit + 1}")
             m.d.comb += carry.eq(starts[bit] | one[bit] & carried[-1])
             carried.append(carry)
-        without = Mux(uses_xor, one, 0) | Mux(uses_and, both, 0)
+        passed = self.passed.word_select(k, _BLOCK)
+        without = Mux(uses_xor, one, 0) | Mux(uses_and, both, 0) | Mux(self.passes, passed, 0)
         block = Signal(_BLOCK + 1, name=f"sum{k}")
-        computed = Cat(without, Const(0, 1)) ^ Cat(carried)
-        m.d.comb += block.eq(Mux(self.passes, self.passed.word_select(k, _BLOCK), computed))
+        m.d.comb += block.eq(Cat(without, Const(0, 1)) ^ Cat(carried))
         return block
 
     def _carried(self, m: Module, blocks, joins) -> list[Value]:
