@@ -13,7 +13,7 @@ from dysharp.cli import main
 from dysharp.hw.alu.adder import FloatAdder
 from dysharp.hw.alu.float_format import E5M2, FloatFormat
 from dysharp.sim_tb.native import targets
-from dysharp.sim_tb.native.run import number
+from dysharp.sim_tb.native.run import Outcome, number
 from dysharp.sim_tb.native.targets import TARGETS
 
 # An adder of the same fields that does not saturate: wrong for e5m2 wherever a sum overflows.
@@ -110,3 +110,16 @@ def test_targets_have_what_a_run_needs() -> None:
         assert target.unit().signature.members["o"].shape == target.result.bits
     assert set(targets.H200_CHECK_SUMS) == {"bf16", "f16"}
     assert TARGETS["e5m2-add"].source is E5M2
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_check_sum_that_is_not_the_h200s_fails(wrong: int) -> None:
+    """Even if no pair was wrong by the oracle."""
+    total, exclusive = targets.H200_CHECK_SUMS["f16"]
+    outcome = Outcome(
+        TARGETS["f16-add"], "whole", 1 << 32, 0, (), (total, exclusive ^ wrong), seed=1, seconds=9.0
+    )
+    assert outcome.passed == (not wrong)
+    said = "not an H200's" if wrong else "the same as an H200's"
+    assert any(said in line for line in outcome.lines())
+    assert outcome.to_dict()["passed"] == (not wrong)
