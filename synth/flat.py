@@ -29,8 +29,10 @@ rename -wire t:$_*FF*
 abc {libraries} {options}
 opt_clean -purge
 tee -q -o {name}.json stat -json
-write_verilog -noattr -noexpr {name}.v
+setundef -zero
+write_verilog -noattr -noexpr -simple-lhs {name}.v
 """
+"""What it writes, OpenSTA reads, which knows no unknown bits and no left sides that are joined."""
 _EDGES = "set_driving_cell {cell}\nset_load {load:g}\n"
 _SPEED = """\
 strash

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amaranth import Module, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.errors import UserError
@@ -58,6 +58,35 @@ def test_registers_round_a_component(tmp_path: Path, round_library: Library) -> 
     timing = analyse(found.netlist, "nand", corner, period=1000)
     if sta_version() is not None:
         assert timing is not None and timing.shortest_period == pytest.approx(550)
+
+
+class Joined(Component):
+    """Parts of one wire go to two outputs, and a part of it is never driven."""
+
+    a: Any
+    o: Any
+    p: Any
+
+    def __init__(self):
+        super().__init__({"a": In(8), "o": Out(8), "p": Out(4)})
+
+    def elaborate(self, platform):
+        m = Module()
+        held = Signal(8, reset_less=True)
+        m.d.sync += held.eq(self.a)
+        m.d.comb += [Cat(self.p, self.o[2:6]).eq(held), self.o[:2].eq(held[3:5])]
+        return m
+
+
+def test_a_netlist_has_what_opensta_reads(tmp_path: Path, round_library: Library) -> None:
+    """Assignments to joined wires ended in a syntax error, in the ALU but in nothing smaller."""
+    corner = read_corner([round_library()])
+    found = map_flat(Registered(Joined()), "joined", corner, Goal.SPEED, folder=tmp_path)
+    text = found.netlist.read_text()
+    assert "assign {" not in text
+    assert "'hx" not in text and "'bx" not in text
+    if sta_version() is not None:
+        assert analyse(found.netlist, "joined", corner, period=1000) is not None
 
 
 def test_what_a_library_lacks(tmp_path: Path, round_library: Library) -> None:
