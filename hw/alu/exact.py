@@ -24,8 +24,8 @@ class ExactAlu(Component):
     once, to the wire's type, by :class:`~dysharp.hw.alu.exact_rounder.ExactRounder`. Minimum,
     maximum and the operations on integers are exact anyway and use the accumulators' low 128 bits.
 
-    Latency: :attr:`latency` cycles, 1. Throughput: one flit a cycle, type and operation free in
-    each; there are no handshakes, and the pipeline never stops.
+    Latency: :attr:`latency` cycles, 2, and 1 from ``accumulator``. Throughput: one flit a cycle,
+    type and operation free in each; there are no handshakes, and the pipeline never stops.
 
     Parameters
     ----------
@@ -49,11 +49,12 @@ class ExactAlu(Component):
     operand: Signal
     """In, the flit."""
     accumulator: Signal
-    """In, the sum so far."""
+    """In, the sum so far, :attr:`accumulator_lag` cycles, 1, after ``operand``."""
     result: Signal
     """Out, the new sum, :attr:`latency` cycles later."""
 
-    latency = 1
+    latency = 2
+    accumulator_lag = 1
 
     def __init__(
         self,
@@ -83,7 +84,9 @@ class ExactAlu(Component):
     def elaborate(self, platform):
         """A lane a sum, the units for all else, and of all results those that are asked for."""
         m = Module()
+        attr: Any = Signal(Attr, name="attr_later")
         result = Signal(self.accumulator_bits)
+        m.d.sync += attr.eq(self.attr)
         for lane in self.word.lanes:
             adder = ExactLane(fixed=lane.fixed)
             m.submodules[lane.name] = place(adder)
@@ -95,25 +98,29 @@ class ExactAlu(Component):
                 adder.accumulator.eq(self.accumulator[lane.bits]),
             ]
             # Where lanes lie over each other, the later one has its bits only for its own types.
-            with m.If(adder.select.any() if lane.shares else Const(1, 1)):
+            with m.If(lane.select(attr).any() if lane.shares else Const(1, 1)):
                 m.d.comb += result[lane.bits].eq(adder.o)
-        self._others(m, result)
+        is_sum = Cat(attr.dtype == dtype for dtype in self.word.added).any()
+        with m.If(~is_sum | (attr.op != Op.ADD)):
+            m.d.comb += result[:FLIT_BITS].eq(self._unrounded(m, attr))
         m.d.sync += self.result.eq(result)
         return m
 
-    def _others(self, m: Module, result: Signal) -> None:
-        """Minimum, maximum, integers and bits, in the low bits."""
+    def _unrounded(self, m: Module, attr: Any) -> Signal:
+        """Minimum, maximum, integers and bits: a flit, a cycle after the operand."""
         dtypes = self.word.dtypes
-        sofar = self.accumulator[:FLIT_BITS]
+        load, operand = Signal(), Signal(FLIT_BITS)
         flit = Signal(FLIT_BITS)
-        m.d.comb += flit.eq(self.operand)
+        m.d.sync += [load.eq(self.load), operand.eq(self.operand)]
+        m.d.comb += flit.eq(operand)
+        sofar = self.accumulator[:FLIT_BITS]
         if set(dtypes) & set(MIN_MAX_DTYPES):
             min_max = MinMaxUnit(dtypes=dtypes)
             m.submodules.min_max = place(min_max)
             m.d.comb += [
-                min_max.attr.eq(self.attr),
-                min_max.load.eq(self.load),
-                min_max.operand.eq(self.operand),
+                min_max.attr.eq(attr),
+                min_max.load.eq(load),
+                min_max.operand.eq(operand),
                 min_max.accumulator.eq(sofar),
                 flit.eq(min_max.result),
             ]
@@ -121,14 +128,12 @@ class ExactAlu(Component):
             integer = IntegerUnit(dtypes=dtypes)
             m.submodules.integer = place(integer)
             m.d.comb += [
-                integer.attr.eq(self.attr),
-                integer.operand.eq(self.operand),
+                integer.attr.eq(attr),
+                integer.operand.eq(operand),
                 integer.accumulator.eq(sofar),
             ]
-            is_ordered = (self.attr.op == Op.MIN) | (self.attr.op == Op.MAX)
-            is_integer = Cat(self.attr.dtype == dtype for dtype in integers).any()
-            with m.If(is_integer & ~is_ordered & ~self.load):
+            is_ordered = (attr.op == Op.MIN) | (attr.op == Op.MAX)
+            is_integer = Cat(attr.dtype == dtype for dtype in integers).any()
+            with m.If(is_integer & ~is_ordered & ~load):
                 m.d.comb += flit.eq(integer.result)
-        is_sum = Cat(self.attr.dtype == dtype for dtype in self.word.added).any()
-        with m.If(~is_sum | (self.attr.op != Op.ADD)):
-            m.d.comb += result[:FLIT_BITS].eq(flit)
+        return flit

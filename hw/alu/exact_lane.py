@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
+from dysharp.hw.alu.carry import add
 from dysharp.hw.alu.fixed_point import FixedPoint
 
 __all__ = ["ExactLane"]
@@ -16,9 +18,12 @@ class ExactLane(Component):
 
     The significand is shifted inside of a limb, put into the two limbs that its exponent names,
     inverted if negative, and added to all limbs at once, each with the carry that the one below it
-    gave the last time. The longest path is a shift inside of a limb and an addition of one.
+    gave the last time. The longest paths are a shift inside
+    of a limb and an addition of one.
 
-    Latency: none, combinational. With no format selected ``o`` means nothing.
+    Latency: one cycle from ``number``, none from ``accumulator``: the number is unpacked and
+    shifted before its accumulator is needed. Throughput: one number a cycle. With no format
+    selected ``o`` means nothing.
 
     Parameters
     ----------
@@ -28,13 +33,13 @@ class ExactLane(Component):
     select: Signal
     """In, the number's format: one bit of one for each format."""
     load: Signal
-    """In, the number starts a sum; ``accumulator`` counts for nothing."""
+    """In, with ``number``: it starts a sum, and ``accumulator`` counts for nothing."""
     number: Signal
     """In, in the low bits."""
     accumulator: Any
-    """In."""
+    """In, a cycle after ``number``."""
     o: Any
-    """Out."""
+    """Out, with ``accumulator``."""
 
     def __init__(self, *, fixed: FixedPoint):
         self.fixed = fixed
@@ -54,7 +59,7 @@ class ExactLane(Component):
         return f"exact_lane_{self.fixed.name}"
 
     def elaborate(self, platform):
-        """Unpack, shift, add limb by limb."""
+        """Unpack and shift; in the next cycle add limb by limb."""
         m = Module()
         fixed = self.fixed
         number: Any = fixed.mix.unpack(m, self.number, list(self.select), "unpacked")
@@ -68,39 +73,42 @@ class ExactLane(Component):
             # A subnormal counts like one of the lowest exponent.
             position.eq(Cat(number.exponent[0] | ~number.hidden, number.exponent[1:])),
         ]
-        inside, limb = (
-            position[: ceil_log2(fixed.limb_bits)],
-            position[ceil_log2(fixed.limb_bits) :],
-        )
+        inside_bits = ceil_log2(fixed.limb_bits)
+        inside, limb = position[:inside_bits], position[inside_bits:]
+
+        load, negative = Signal(), Signal()
         window = Signal(2 * fixed.limb_bits)
-        m.d.comb += window.eq(significand << inside)
+        starts = Signal(len(fixed.limbs))
+        flags: Any = Signal(data.StructLayout({"positive": 1, "negative": 1, "other": 1}))
+        m.d.sync += [
+            load.eq(self.load),
+            negative.eq(number.sign),
+            window.eq(significand << inside),
+            starts.eq(Cat(limb == index for index in range(len(fixed.limbs)))),
+            flags.positive.eq(number.nan | number.infinite & ~number.sign),
+            flags.negative.eq(number.nan | number.infinite & number.sign),
+            flags.other.eq(~(number.sign & zero & ~special)),
+        ]
 
         kept: Any = Signal(fixed.layout)
-        m.d.comb += kept.eq(Mux(self.load, 0, self.accumulator))
+        m.d.comb += kept.eq(Mux(load, 0, self.accumulator))
         for index, (start, width) in enumerate(fixed.limbs):
-            halves = (window[: fixed.limb_bits], window[fixed.limb_bits :])
-            places = (limb == index, limb + 1 == index)
             low = start % fixed.limb_bits
+            lower, upper = window[low:][:width], window[fixed.limb_bits + low :][:width]
+            below = starts[index - 1] if index else Const(0, 1)
             addend = Signal(width, name=f"addend{index}")
             total = Signal(width + 1, name=f"total{index}")
+            inverted = Signal(width, name=f"inverted{index}")
             # A negative number is its bits inverted, and one more in the lowest limb.
-            carry = number.sign if index == 0 else kept[f"carry{index}"]
-            parts = [
-                half[low : low + width] & place.replicate(width)
-                for half, place in zip(halves, places, strict=True)
-            ]
+            carry = kept[f"carry{index}"] if index else negative
             m.d.comb += [
-                addend.eq((parts[0] | parts[1]) ^ number.sign.replicate(width)),
-                total.eq(kept[f"limb{index}"] + addend + carry),
+                addend.eq(Mux(starts[index], lower, 0) | Mux(below, upper, 0)),
+                inverted.eq(addend ^ negative.replicate(width)),
+                total.eq(add(m, kept[f"limb{index}"], inverted, carry, fast=True)),
                 self.o[f"limb{index}"].eq(total),
             ]
             if index + 1 < len(fixed.limbs):
                 m.d.comb += self.o[f"carry{index + 1}"].eq(total[-1])
-
-        minus_zero = number.sign & zero & ~special
-        m.d.comb += [
-            self.o.positive.eq(kept.positive | number.nan | number.infinite & ~number.sign),
-            self.o.negative.eq(kept.negative | number.nan | number.infinite & number.sign),
-            self.o.other.eq(kept.other | ~minus_zero),
-        ]
+        for flag in ("positive", "negative", "other"):
+            m.d.comb += self.o[flag].eq(kept[flag] | flags[flag])
         return m

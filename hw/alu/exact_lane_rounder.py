@@ -7,10 +7,14 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out
 
+from dysharp.hw.alu.carry import add, increment
 from dysharp.hw.alu.fixed_point import FixedPoint
 from dysharp.hw.alu.format_mix import pick
 
 __all__ = ["ExactLaneRounder"]
+
+_NEAR_STEPS = 3
+"""Of the shift that normalises, the steps in its second cycle: by 4, 2 and 1."""
 
 
 class ExactLaneRounder(Component):
@@ -25,9 +29,9 @@ class ExactLaneRounder(Component):
     a limb is as long as a significand. Made positive, their leading one is shifted to the top, as
     far as the lowest exponent allows; then follows the rounding.
 
-    Latency: :attr:`latency` cycles, 3: choose, negate, normalise; the rounding follows
-    combinationally. Throughput: one sum a cycle; there are no handshakes, and the pipeline never
-    stops.
+    Latency: :attr:`latency` cycles, 5: resolve, choose, negate, normalise in two; the rounding
+    follows combinationally. Throughput: one sum a cycle; there are no handshakes, and the pipeline
+    never stops.
 
     Parameters
     ----------
@@ -41,7 +45,7 @@ class ExactLaneRounder(Component):
     o: Signal
     """Out, in the low bits; 0 with no format selected."""
 
-    latency = 3
+    latency = 5
 
     def __init__(self, *, fixed: FixedPoint):
         self.fixed = fixed
@@ -59,16 +63,15 @@ class ExactLaneRounder(Component):
         return f"exact_lane_rounder_{self.fixed.name}"
 
     def elaborate(self, platform):
-        """Choose, negate, normalise, round; a register between each two."""
+        """Resolve, choose, negate, normalise in two steps, each with a register; round."""
         m = Module()
-        select, kind = self.select, self._kind(m)
-        chosen = _registered(m, self._choose(m), "chosen")
-        select, kind = _registered(m, select, "select1"), _registered(m, kind, "kind1")
-        positive = _registered(m, self._negate(m, chosen), "positive")
-        select, kind = _registered(m, select, "select2"), _registered(m, kind, "kind2")
-        normal = _registered(m, self._normalise(m, positive), "normal")
-        select, kind = _registered(m, select, "select3"), _registered(m, kind, "kind3")
-        self._round(m, normal, select, kind)
+        steps = (self._resolve, self._choose, self._negate, self._approach, self._normalise)
+        value, select, kind = self.accumulator, self.select, self._kind(m)
+        for number, step in enumerate(steps, 1):
+            value = _registered(m, step(m, value, select), f"value{number}")
+            select = _registered(m, select, f"select{number}")
+            kind = _registered(m, kind, f"kind{number}")
+        self._round(m, value, select, kind)
         return m
 
     def _kind(self, m: Module) -> Any:
@@ -86,38 +89,58 @@ class ExactLaneRounder(Component):
         ]
         return kind
 
-    def _choose(self, m: Module) -> Any:
-        """The two limbs in which the sum begins, as they are, and what is to be added to them."""
+    def _resolve(self, m: Module, accumulator: Any, select: Any) -> Any:
+        """The carries into all limbs, and what the limbs are with them: 0, all ones, negative."""
         fixed = self.fixed
         count = len(fixed.limbs)
-        select = list(self.select)
-        limbs = [self.accumulator[f"limb{k}"] for k in range(count)]
-        kept = [Const(0, 1), *(self.accumulator[f"carry{k}"] for k in range(1, count))]
-        near = [_Near(m, limb, f"limb{k}") for k, limb in enumerate(limbs)]
-
-        # Carries into each limb from those below; with the one kept beside it, 0 to 2 are added.
-        generates, propagates, carries = Signal(count), Signal(count), Signal(count + 1)
+        kept = [Const(0, 1), *(accumulator[f"carry{k}"] for k in range(1, count))]
+        near = [_Near(m, accumulator[f"limb{k}"], f"limb{k}") for k in range(count)]
+        resolved: Any = Signal(
+            data.StructLayout(
+                {
+                    "accumulator": fixed.layout,
+                    "carries": count + 1,
+                    "zero": count,
+                    "ones": count,
+                    "negative": 1,
+                }
+            ),
+            name="resolved",
+        )
+        generates, propagates, tops = Signal(count), Signal(count), Signal(count)
+        m.d.comb += [
+            resolved.accumulator.eq(accumulator),
+            resolved.carries.eq(Cat(Const(0, 1), _carries(m, generates, propagates))),
+            # A sum of a short format has its sign below the last limb.
+            resolved.negative.eq(
+                pick(list(select), [tops[fixed.limbs_of(f) - 1] for f in fixed.formats], 1)
+            ),
+        ]
         for k, n in enumerate(near):
+            carry = resolved.carries[k]
             m.d.comb += [
                 generates[k].eq(n.is_minus[1] & kept[k]),
                 propagates[k].eq(Mux(kept[k], n.is_minus[2], n.is_minus[1])),
+                resolved.zero[k].eq(n.reaches(0, kept[k], carry)),
+                resolved.ones[k].eq(n.reaches(1, kept[k], carry)),
+                tops[k].eq(n.top(kept[k], carry)),
             ]
-        m.d.comb += carries.eq(Cat(Const(0, 1), _carries(m, generates, propagates)))
-        zero, ones, tops = Signal(count), Signal(count), Signal(count)
-        for k, n in enumerate(near):
-            m.d.comb += [
-                zero[k].eq(n.reaches(0, kept[k], carries[k])),
-                ones[k].eq(n.reaches(1, kept[k], carries[k])),
-                tops[k].eq(n.top(kept[k], carries[k])),
-            ]
+        return resolved
 
-        # A sum of a short format ends before the last limb; what is above is not its own.
-        used = [pick(select, [Const(k < fixed.limbs_of(f), 1) for f in fixed.formats], 1)
-                for k in range(count)]  # fmt: skip
-        negative = Signal()
-        m.d.comb += negative.eq(
-            pick(select, [tops[fixed.limbs_of(f) - 1] for f in fixed.formats], 1)
-        )
+    def _choose(self, m: Module, resolved: Any, select: Any) -> Any:
+        """The two limbs in which the sum begins, as they are, and what is to be added to them."""
+        fixed = self.fixed
+        count = len(fixed.limbs)
+        limbs = [resolved.accumulator[f"limb{k}"] for k in range(count)]
+        kept = [Const(0, 1), *(resolved.accumulator[f"carry{k}"] for k in range(1, count))]
+        carries, zero, ones = resolved.carries, resolved.zero, resolved.ones
+        negative = resolved.negative
+
+        # What is above the last limb of a short format is not its own.
+        used = [
+            pick(list(select), [Const(k < fixed.limbs_of(f), 1) for f in fixed.formats], 1)
+            for k in range(count)
+        ]
         begins = [used[k] & ~Mux(negative, ones[k], zero[k]) for k in range(2, count)]
         first = _highest(m, Cat(Const(1, 1), *begins))
         nothing_below = _all_before(m, zero)
@@ -163,7 +186,7 @@ class ExactLaneRounder(Component):
         ]
         return window
 
-    def _negate(self, m: Module, window: Any) -> Any:
+    def _negate(self, m: Module, window: Any, select: Any) -> Any:
         """The magnitude of the window; inverted and one more if nothing stands below."""
         bits = self.fixed.limb_bits
         positive: Any = Signal(
@@ -182,11 +205,15 @@ class ExactLaneRounder(Component):
         for name, borrows in (("low", low_borrows), ("high", high_borrows)):
             adds = Signal(2, name=f"{name}_adds")
             change = Signal(signed(3), name=f"{name}_change")
+            addend = Signal(signed(bits), name=f"{name}_addend")
+            start = Signal(bits, name=f"{name}_start")
             half = Signal(bits, name=f"{name}_half")
             m.d.comb += [
                 adds.eq(window[f"{name}_kept"] + window[f"{name}_carry"]),
                 change.eq(Mux(window.negative, borrows - adds, adds)),
-                half.eq((window[name] ^ window.negative.replicate(bits)) + change),
+                addend.eq(change),
+                start.eq(window[name] ^ window.negative.replicate(bits)),
+                half.eq(add(m, start, addend, Const(0, 1), fast=True)),
             ]
             halves.append(half)
         # The magnitude of a number that is all sign above a zero window is one bit longer.
@@ -199,11 +226,44 @@ class ExactLaneRounder(Component):
         ]
         return positive
 
-    def _normalise(self, m: Module, positive: Any) -> Any:
-        """Leading one to the top; in the lowest window no farther than exponent 1 has it."""
+    def _approach(self, m: Module, positive: Any, select: Any) -> Any:
+        """Leading one into the topmost eight places; the lowest window stops at exponent 1."""
         fixed = self.fixed
         bits = fixed.significand_bits
-        width = len(positive.magnitude)
+        value = positive.magnitude
+        width = len(value)
+        farthest = width - 1 - bits
+        far = range(_NEAR_STEPS, farthest.bit_length())
+        length = min(width, bits + (1 << _NEAR_STEPS))
+        near: Any = Signal(
+            data.StructLayout(
+                {
+                    "rest": 1,
+                    "value": length,
+                    "stop": min(width, 1 << _NEAR_STEPS),
+                    "exponent": (fixed.sign + 1).bit_length() + 1,
+                    "negative": 1,
+                }
+            ),
+            name="approached",
+        )
+        stop = Signal(width)
+        m.d.comb += stop.eq((positive.number == 0) << bits)
+        value, stop, shift = _shifted(m, value, stop, far)
+        start = Cat(Const(0, fixed.limb_bits.bit_length() - 1), positive.number)
+        m.d.comb += [
+            near.value.eq(value[width - length :]),
+            near.rest.eq(value[: width - length].any() | positive.below),
+            near.stop.eq(stop[width - len(near.stop) :]),
+            near.exponent.eq(start + (width - bits) - shift),
+            near.negative.eq(positive.negative),
+        ]
+        return near
+
+    def _normalise(self, m: Module, near: Any, select: Any) -> Any:
+        """Leading one to the top."""
+        bits = self.fixed.significand_bits
+        length = len(near.value)
         normal: Any = Signal(
             data.StructLayout(
                 {
@@ -211,35 +271,19 @@ class ExactLaneRounder(Component):
                     "half": 1,
                     "mantissa": bits - 1,
                     "hidden": 1,
-                    "exponent": (fixed.sign + 1).bit_length() + 1,
+                    "exponent": len(near.exponent),
                     "negative": 1,
                 }
             ),
             name="normalised",
         )
-        lowest = Signal(width)
-        m.d.comb += lowest.eq((positive.number == 0) << bits)
-        value, stop = positive.magnitude, lowest
-        steps = (width - 1 - bits).bit_length()
-        shift = []
-        for step in reversed(range(steps)):
-            distance = 1 << step
-            moves = Signal(name=f"moves{distance}")
-            moved = Signal(width, name=f"moved{distance}")
-            stopped = Signal(width, name=f"stop{distance}")
-            m.d.comb += [
-                moves.eq(~(value | stop)[width - distance :].any()),
-                moved.eq(Mux(moves, value << distance, value)),
-                stopped.eq(Mux(moves, stop << distance, stop)),
-            ]
-            value, stop = moved, stopped
-            shift.insert(0, moves)
-        start = Cat(Const(0, fixed.limb_bits.bit_length() - 1), positive.number)
+        stop = Cat(Const(0, length - len(near.stop)), near.stop)
+        value, _, shift = _shifted(m, near.value, stop, range(_NEAR_STEPS))
         m.d.comb += [
-            Cat(normal.half, normal.mantissa, normal.hidden).eq(value[width - bits - 1 :]),
-            normal.rest.eq(value[: width - bits - 1].any() | positive.below),
-            normal.exponent.eq(start + (width - bits) - Cat(shift)),
-            normal.negative.eq(positive.negative),
+            Cat(normal.half, normal.mantissa, normal.hidden).eq(value[length - bits - 1 :]),
+            normal.rest.eq(value[: length - bits - 1].any() | near.rest),
+            normal.exponent.eq(near.exponent - shift),
+            normal.negative.eq(near.negative),
         ]
         return normal
 
@@ -259,11 +303,15 @@ class ExactLaneRounder(Component):
             mantissa, half, rest = tail[dropped + 2 :], tail[dropped + 1], tail[: dropped + 1].any()
             if form.ftz:
                 mantissa = mantissa & normal.hidden.replicate(len(mantissa))
-            rounded = Signal(len(mantissa) + len(exponent), name=f"rounded_{form.name}")
+            below = Signal(len(mantissa) + len(exponent), name=f"below_{form.name}")
+            up = Signal(name=f"up_{form.name}")
+            rounded = Signal(len(below), name=f"rounded_{form.name}")
             beyond = Signal(name=f"beyond_{form.name}")
             m.d.comb += [
-                rounded.eq(Cat(mantissa, exponent) + (half & (rest | mantissa[0]))),
-                beyond.eq(kind.infinite | (rounded > form.largest)),
+                below.eq(Cat(mantissa, exponent)),
+                up.eq(half & (rest | mantissa[0])),
+                rounded.eq(increment(m, below, up, fast=True)),
+                beyond.eq(kind.infinite | (below > form.largest) | up & (below == form.largest)),
             ]
             magnitude = Mux(beyond, form.overflow, rounded)[: form.bits - 1]
             numbers.append(Mux(kind.nan, form.nan, Cat(magnitude, sign)))
@@ -301,6 +349,26 @@ def _registered(m: Module, value: Any, name: str) -> Any:
     later = Signal.like(value, name=name)
     m.d.sync += later.eq(value)
     return later
+
+
+def _shifted(m: Module, value: Value, stop: Value, steps: range) -> tuple[Value, Value, Value]:
+    """Left by 2 to the power of each step, highest first, if only zeros of both fall off.
+
+    The value, the stop bit beside it, and by how much they were shifted.
+    """
+    width = len(value)
+    shift: list[Value] = [Const(0, 1)] * steps.stop
+    for step in reversed(steps):
+        distance = 1 << step
+        moves = Signal(name=f"moves{distance}")
+        moved, stopped = (Signal(width, name=f"{name}{distance}") for name in ("moved", "stop"))
+        m.d.comb += [
+            moves.eq(~(value | stop)[max(0, width - distance) :].any()),
+            moved.eq(Mux(moves, value << distance, value)),
+            stopped.eq(Mux(moves, stop << distance, stop)),
+        ]
+        value, stop, shift[step] = moved, stopped, moves
+    return value, stop, Cat(shift)
 
 
 def _carries(m: Module, generates: Signal, propagates: Signal) -> Value:

@@ -7,12 +7,15 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import Component, connect, flipped
 from amaranth.utils import ceil_log2
 
-from dysharp.hw.alu.alu import ReductionAlu, ResultRounder
+from dysharp.hw.alu.alu import ReductionAlu
+from dysharp.hw.alu.exact import ExactAlu
+from dysharp.hw.alu.exact_rounder import ExactRounder
 from dysharp.hw.alu.reductions import Arithmetic
+from dysharp.hw.alu.result_rounder import ResultRounder
 from dysharp.hw.config import Config
-from dysharp.hw.errors import ConfigError
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.memory import Ram
+from dysharp.hw.parameters import ORDERS
 from dysharp.hw.share import place
 from dysharp.hw.switch.answer import AnswerEngine
 from dysharp.hw.switch.intake import Intake
@@ -27,8 +30,8 @@ class ReductionUnit(Component):
     """Collects the answers to the replicas of a port's requests and answers each request once.
 
     A session is reserved before the first replica leaves. It then expects one answer from every
-    port that got a replica: MM_RSP, whose first is loaded and whose others are added in the order
-    of arrival; MM_ACK, which is only counted; or ERR. When the last one has come, the source gets
+    port that got a replica: MM_RSP, whose first is loaded and whose others are added as they
+    arrive; MM_ACK, which is only counted; or ERR. When the last one has come, the source gets
     MM_RSP with the sums rounded once, or MM_ACK; or ERR with the smallest status, if a GPU
     answered ERR, a contribution was poisoned (6), or the counts do not add up (1).
 
@@ -36,17 +39,21 @@ class ReductionUnit(Component):
     dropped and changes nothing. Contributions never wait for answers or requests: every session
     keeps its result in its own accumulators, and answers read them in cycles left free.
 
+    In order ``arrival`` sums are rounded at each step, so their last bits depend on who comes
+    first. In order ``exact`` they are not rounded before the answer, so they do not.
+
     Latency: from the last flit of the last contribution to the header of the answer: five cycles
-    and those of the adder. Throughput: one flit of contributions and one of answers each cycle. A
-    flit waits while its accumulators are still in the adder, at most for its latency, which takes
-    two short contributions to one session, one behind the other.
+    and those of the ALU and the rounder. Throughput: one flit of contributions and one of answers
+    each cycle. A flit waits while its accumulators are still in the ALU, at most for its latency,
+    which takes two short contributions to one session, one behind the other.
 
     Parameters
     ----------
     ports : ports of the switch plane
     sessions : sessions, at most 256
     chunk_flits : DATA flits of a chunk
-    arithmetic : types, and depth of the adders
+    arithmetic : types, and depth of the adders, which order ``exact`` has not
+    exact : order ``exact``, not ``arrival``
 
     Source
     ------
@@ -73,22 +80,30 @@ class ReductionUnit(Component):
     events: Any
     """Out(ReductionEvents)."""
 
-    def __init__(self, *, ports: int, sessions: int, chunk_flits: int, arithmetic: Arithmetic):
+    def __init__(
+        self,
+        *,
+        ports: int,
+        sessions: int,
+        chunk_flits: int,
+        arithmetic: Arithmetic,
+        exact: bool = False,
+    ):
         self.ports, self.sessions, self.chunk_flits = ports, sessions, chunk_flits
-        self.arithmetic = arithmetic
+        self.arithmetic, self.exact = arithmetic, exact
         super().__init__(reduction_signature(ports=ports, sessions=sessions))
 
     @property
     def module_name(self) -> str:
-        """``reduction_<ports>x<sessions>x<chunk flits>_<of the arithmetic>``."""
-        return f"reduction_{self.ports}x{self.sessions}x{self.chunk_flits}_{self.arithmetic.name}"
+        """``reduction[_exact]_<ports>x<sessions>x<chunk flits>_<of the arithmetic>``."""
+        shape = f"{self.ports}x{self.sessions}x{self.chunk_flits}"
+        return f"reduction{'_exact' if self.exact else ''}_{shape}_{self.arithmetic.name}"
 
     def elaborate(self, platform):
         """Take in what counts; add, write back; then answer."""
         m = Module()
         intake = Intake(ports=self.ports, sessions=self.sessions, chunk_flits=self.chunk_flits)
-        alu = ReductionAlu(**self.arithmetic.options)
-        rounder = ResultRounder(dtypes=self.arithmetic.dtypes)
+        alu, rounder = self._datapath()
         words = Ram(
             width=alu.accumulator_bits, depth=self.sessions * self.chunk_flits, transparent=True
         )
@@ -122,6 +137,24 @@ class ReductionUnit(Component):
         connect(m, answers.o, flipped(self.o))
         return m
 
+    @property
+    def _lag(self) -> int:
+        """Cycles by which the ALU takes accumulators later than operands."""
+        return ExactAlu.accumulator_lag if self.exact else 0
+
+    def _datapath(self) -> tuple[Any, Any]:
+        """ALU and rounder of the order."""
+        if self.exact:
+            # A session has a contribution from each port at the most.
+            options: dict[str, Any] = {
+                "dtypes": self.arithmetic.dtypes,
+                "ftz": self.arithmetic.ftz,
+                "contributions": self.ports,
+            }
+            return ExactAlu(**options), ExactRounder(**options)
+        alu = ReductionAlu(**self.arithmetic.options)
+        return alu, ResultRounder(dtypes=self.arithmetic.dtypes)
+
     def _accumulate(self, m: Module, intake, alu, words, finished, answers) -> None:
         upcoming, operand = intake.upcoming, intake.o
         address = self._address(upcoming)
@@ -142,7 +175,7 @@ class ReductionUnit(Component):
             write_address = _delayed(m, write_address, f"address{stage}")
             completing = _delayed(m, completing, f"completing{stage}")
             completion = _delayed(m, completion, f"completion{stage}")
-            if stage < alu.latency:
+            if stage < alu.latency - self._lag:
                 conflicts.append(writing & (write_address == address))
         m.d.comb += [
             intake.hold.eq(Cat(conflicts).any()),
@@ -154,12 +187,16 @@ class ReductionUnit(Component):
         ]
 
         # A flit that is only loaded leaves the read port to the answers.
+        taken, read_address = upcoming.taken & ~upcoming.fresh, address
+        for stage in range(1, self._lag + 1):
+            taken = _delayed(m, taken, f"taken{stage}")
+            read_address = _delayed(m, read_address, f"read_address{stage}")
         reads = Signal()
         m.d.comb += [
-            reads.eq(upcoming.taken & ~upcoming.fresh),
+            reads.eq(taken),
             answers.word_granted.eq(answers.word_wanted & ~reads),
             words.read_en.eq(reads | answers.word_wanted),
-            words.read_addr.eq(Mux(reads, address, Cat(answers.word, answers.word_session))),
+            words.read_addr.eq(Mux(reads, read_address, Cat(answers.word, answers.word_session))),
         ]
 
     def _address(self, flit):
@@ -182,23 +219,21 @@ def reduction_unit(
     Parameters
     ----------
     ports, sessions, chunk_flits, arithmetic : as in :class:`ReductionUnit`
-    order : ``arrival`` or ``rank``
+    order : one of :data:`~dysharp.hw.parameters.ORDERS`
 
     Raises
     ------
     ConfigError
-        For an order that is not built, and a store of order ``rank`` that is too large.
+        For a store of order ``rank`` that is too large.
+    ValueError
+        For an order that there is not.
     """
+    if order not in ORDERS:
+        raise ValueError(f"Order must be one of {', '.join(ORDERS)}, not {order!r}")
+    shape: dict[str, Any] = {"ports": ports, "sessions": sessions, "chunk_flits": chunk_flits}
     if order == "rank":
-        return RankUnit(
-            ports=ports, sessions=sessions, chunk_flits=chunk_flits, arithmetic=arithmetic
-        )
-    if order != "arrival":
-        rule = f"Order must be arrival or rank, the ones built so far, not {order!r}"
-        raise ConfigError("switch.order", order, rule)
-    return ReductionUnit(
-        ports=ports, sessions=sessions, chunk_flits=chunk_flits, arithmetic=arithmetic
-    )
+        return RankUnit(**shape, arithmetic=arithmetic)
+    return ReductionUnit(**shape, arithmetic=arithmetic, exact=order == "exact")
 
 
 def reduction_block(config: Config) -> ReductionUnit | RankUnit:

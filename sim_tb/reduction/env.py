@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from dysharp.hw.alu.reductions import parse_dtypes
 from dysharp.hw.packet import Packet, Status
 from dysharp.sim_tb.agents import Bench, FlitPacket, FlitSink, StreamMonitor, StreamSource
-from dysharp.sim_tb.elements import random_flit
+from dysharp.sim_tb.elements import attrs, random_flit
 from dysharp.sim_tb.reduction.model import (
-    BF16_ADD,
     GENERATIONS,
     Contribution,
     ReductionModel,
@@ -43,8 +43,8 @@ class ReductionEnv:
         self.port = port
         self.random = bench.random("traffic")
         self.model = self._new_model()
-        self.attrs: Sequence[int] = (BF16_ADD,)
-        """What random loads reduce."""
+        self.attrs: Sequence[int] = attrs(parse_dtypes(self.config["dtypes"]))
+        """What random loads reduce: everything that the build can."""
         self.todo: list[Contribution] = []
         self.window = 8
         """How far a contribution may be overtaken by later ones."""

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from itertools import permutations
 
 import cocotb
+import numpy as np
 
+from dysharp.hw.alu.exact import ExactAlu
+from dysharp.hw.alu.exact_rounder import ExactRounder
+from dysharp.hw.packet import Dtype, Op, Packet
+from dysharp.model.numerics import attr_bits, elements, flit
+from dysharp.sim_tb.agents import FlitPacket
 from dysharp.sim_tb.reduction.env import ReductionEnv
 from dysharp.sim_tb.reduction.model import Contribution, Request
 
@@ -45,6 +53,79 @@ async def sum_follows_arrival(dut):
     assert tb.scoreboard.matched == 3
 
 
+def f32_bits(*values: float) -> list[int]:
+    """Bit patterns of f32 numbers."""
+    return np.array(values, np.float32).view(np.uint32).tolist()
+
+
+async def f32_sum(tb: ReductionEnv, numbers: Sequence[int], order: Sequence[int]) -> int:
+    """What comes of the numbers, one from each port, in an order of arrival; the same a lane."""
+    answers: list[Packet] = []
+    observe = tb.scoreboard.observe
+
+    def keep(received: FlitPacket) -> Packet:
+        answers.append(observe(received))
+        return answers[-1]
+
+    counts = dict.fromkeys(range(len(numbers)), 1)
+    attr = attr_bits(Dtype.F32, Op.ADD, 0)
+    tb.ask(Request(local=1, counts=counts, flits=1, maddr=0, stage=1, attr=attr))
+    await tb.bench.until(lambda: bool(tb.issued), limit=50)
+    request, session, generation = tb.issued.pop()
+    for source in order:
+        data = (flit([numbers[source]] * 4, Dtype.F32),)
+        tb.send(Contribution(source, session, generation, request, 1, data))
+    tb.scoreboard.observe = keep
+    await tb.finish()
+    tb.scoreboard.observe = observe
+    (answer,) = answers
+    (lane, *others) = elements(answer.data[0], Dtype.F32)
+    assert others == [lane] * 3
+    return lane
+
+
+@cocotb.test()
+async def known_sum_in_every_order(dut):
+    """1e8, 1, -1e8 and 1 in f32 from four ports, in all 24 orders of arrival.
+
+    Each as the golden model has it: by order ``arrival`` more than one value, by ``rank`` one, by
+    ``exact`` 2.
+    """
+    tb = ReductionEnv(dut)
+    tb.make_contributions = False
+    await tb.start()
+    numbers = f32_bits(1e8, 1, -1e8, 1)
+    sums = {await f32_sum(tb, numbers, order) for order in permutations(range(4))}
+    assert tb.scoreboard.matched == 24
+    kind = tb.config["switch"]["order"]
+    assert len(sums) > 1 if kind == "arrival" else len(sums) == 1
+    assert kind != "exact" or sums == set(f32_bits(2))
+
+
+@cocotb.test()
+async def edges_of_exact_sums(dut):
+    """Ties that a bit far below decides, and sums as far up as four numbers reach, and back."""
+    tb = ReductionEnv(dut)
+    tb.make_contributions = False
+    await tb.start()
+    least, most = 1, 0x7F7F_FFFF
+    tie = f32_bits(2**24, 1)
+    cases = {
+        (*tie, least, 0): f32_bits(2**24 + 2)[0],
+        (*tie, 0, 0): f32_bits(2**24)[0],
+        (*tie, least | 1 << 31, 0): f32_bits(2**24)[0],
+        (most, most, most, most): 0x7F80_0000,
+        (most, most, most | 1 << 31, least): most,
+        (most | 1 << 31,) * 4: 0xFF80_0000,
+        (least, most | 1 << 31, least, most): 2 * least,
+        (1 << 31,) * 4: 1 << 31,
+    }
+    for numbers, wanted in cases.items():
+        for order in tb.random.sample(list(permutations(range(4))), 4):
+            got = await f32_sum(tb, numbers, order)
+            assert tb.config["switch"]["order"] != "exact" or got == wanted, (numbers, order, got)
+
+
 @cocotb.test()
 async def first_is_loaded(dut):
     """-0 alone stays -0 and a NaN becomes the canonical one, whatever the session held before."""
@@ -60,6 +141,27 @@ async def first_is_loaded(dut):
             tb.send(Contribution(1, session, generation, request, 1, data))
         tb.issued.clear()
         await tb.finish()
+
+
+@cocotb.test()
+async def latency_as_documented(dut):
+    """From the last flit in to the header out, for every length, idle; not of order ``rank``."""
+    tb = ReductionEnv(dut)
+    tb.make_contributions = False
+    await tb.start()
+    exact = tb.config["switch"]["order"] == "exact"
+    inside = ExactAlu.latency + ExactRounder.latency if exact else tb.config["alu_depth"]
+    for flits in range(1, tb.chunk_flits + 1):
+        tb.ask(tb.request(flits=flits))
+        await tb.bench.until(lambda: bool(tb.issued), limit=50)
+        request, session, generation = tb.issued.pop()
+        for source in request.counts:
+            tb.send(tb.contribution(request, session, generation, source))
+        tb.sink.first_cycle = -1
+        await tb.finish()
+        cycles = tb.sink.first_cycle - tb.monitor.last_cycle
+        if not tb.bench.stall_probability and tb.config["switch"]["order"] != "rank":
+            assert cycles == 5 + inside, f"{cycles} cycles, {flits} flits"
 
 
 @cocotb.test()

@@ -5,13 +5,43 @@ from __future__ import annotations
 import pytest
 
 from dysharp.hw.config import load_preset
+from dysharp.model.models import get_model
+from dysharp.model.trace import make_trace
 from dysharp.sim_tb.mutation import Mutant, run_mutant
 from dysharp.sim_tb.run import run_block
+from dysharp.sim_tb.system import run_system
 
 
 @pytest.mark.parametrize("stalls", [0.0, 0.3])
 def test_tiny(stalls):
     run_block("reduction", load_preset("tiny"), stalls=stalls)
+
+
+@pytest.mark.parametrize("stalls", [0.0, 0.3])
+def test_exact(stalls):
+    run_block("reduction", load_preset("tiny", order="exact"), stalls=stalls)
+
+
+def test_exact_system():
+    """The golden model knows the bits beforehand, with weights under which the order shows."""
+    config = load_preset("tiny", order="exact", dtypes="bf16")
+    batch = make_trace(
+        config, get_model("DeepSeek-V3"), tokens=4, seed=4, hidden=200, weights="telling"
+    )
+    result = run_system(config, batch, latency=(0, 40), stalls=0.2)
+    assert result["check"]["values"] > 0
+    assert result["check"]["mismatches"] == 0, "\n".join([*result["shown"], result["path"]])
+
+
+def test_known_sum_by_rank():
+    config = load_preset("tiny", order="rank")
+    run_block("reduction", config, tests=["known_sum_in_every_order"])
+
+
+@pytest.mark.parametrize("order", ["arrival", "exact"])
+def test_flushing_build_with_doubles(order):
+    config = load_preset("tiny", order=order, dtypes="bf16,f32,f64,e5m2", ftz=True)
+    run_block("reduction", config, tests=["random_sessions", "one_flit_a_cycle"])
 
 
 def test_sessions_that_are_no_power_of_two():
@@ -61,6 +91,42 @@ MUTANTS = [
         "(other != 0) & (other < one)",
         "(other != 0) & (other > one)",
         "smallest_status_wins",
+    ),
+    Mutant(
+        "carries between limbs are lost",
+        "reduction",
+        "alu/exact_lane.py",
+        'carry = kept[f"carry{index}"] if index else negative',
+        "carry = Const(0, 1) if index else negative",
+        "known_sum_in_every_order",
+        changes={"order": "exact", "dtypes": "bf16,f32"},
+    ),
+    Mutant(
+        "what is far below a tie is forgotten",
+        "reduction",
+        "alu/exact_lane_rounder.py",
+        "positive.below.eq(~window.nothing_below)",
+        "positive.below.eq(0)",
+        "edges_of_exact_sums",
+        changes={"order": "exact", "dtypes": "bf16,f32"},
+    ),
+    Mutant(
+        "there is room for half of the carries",
+        "reduction",
+        "alu/fixed_point.py",
+        "ceil_log2(self.contributions)",
+        "ceil_log2(self.contributions) - 1",
+        "edges_of_exact_sums",
+        changes={"order": "exact", "dtypes": "bf16,f32"},
+    ),
+    Mutant(
+        "sums of -0 are +0",
+        "reduction",
+        "alu/exact_lane_rounder.py",
+        "kind.minus_zero.eq(~flags.other)",
+        "kind.minus_zero.eq(0)",
+        "first_is_loaded",
+        changes={"order": "exact", "dtypes": "bf16,f32"},
     ),
 ]
 

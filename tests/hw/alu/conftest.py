@@ -30,7 +30,7 @@ class ExactCheck(Component):
     operand: In(FLIT_BITS)
     o: Out(FLIT_BITS)
 
-    latency = 1 + ExactAlu.latency + ExactRounder.latency
+    latency = ExactAlu.latency + ExactRounder.latency
 
     def __init__(self, dtypes: tuple[Dtype, ...], **options):
         self.dtypes, self.options = dtypes, options
@@ -50,17 +50,18 @@ class ExactCheck(Component):
                 m.d.sync += value.eq(now)
             return value
 
+        # A read takes as long as the accumulators may come later than the operand.
         m.d.comb += [
             words.read_en.eq(1),
             words.read_addr.eq(self.slot),
-            alu.attr.eq(later(self.attr, 1)),
-            alu.load.eq(later(self.load, 1)),
-            alu.operand.eq(later(self.operand, 1)),
+            alu.attr.eq(self.attr),
+            alu.load.eq(self.load),
+            alu.operand.eq(self.operand),
             alu.accumulator.eq(words.read_data),
             words.write_en.eq(1),
-            words.write_addr.eq(later(self.slot, 1 + alu.latency)),
+            words.write_addr.eq(later(self.slot, alu.latency)),
             words.write_data.eq(alu.result),
-            rounder.attr.eq(later(self.attr, 1 + alu.latency)),
+            rounder.attr.eq(later(self.attr, alu.latency)),
             rounder.accumulator.eq(alu.result),
             self.o.eq(rounder.o),
         ]
