@@ -242,10 +242,7 @@ def adders() -> str:
         return _NO_BENCH
     rows = []
     for form, ours in bench["adders"].items():
-        small, fast = (ours["ge"], ours["small_fo4"]), (ours["fast_ge"], ours["fo4"])
-        rows.append((form, "**small**", *map(_figure, small), ""))
-        if fast != small:
-            rows.append((form, "**fast**", *map(_figure, fast), ""))
+        rows.append((form, "**ours**", _figure(ours["ge"]), _figure(ours["fo4"]), ""))
         for peer in bench["peers"]["adders"][form]:
             note = peer["note"] if peer["correct"] else f"wrong: {peer['note']}"
             name = f"[{peer['name']}]({peer['source']})"

@@ -28,7 +28,7 @@ def render(result: Mapping[str, Any]) -> str:
     speed = "not measured" if alu["ghz"] is None else f"{alu['ghz']:.3f} GHz ({alu['corner']})"
     parts = [
         _table(
-            ("adder", "GE", "fast, GE", "fast, FO4", "peer", "GE", "FO4"),
+            ("adder", "GE", "FO4", "peer", "GE", "FO4"),
             _adder_rows(result["adders"], result["peers"]["adders"]),
         ),
         f"ALU: {_figure(alu['ge'])} GE, {speed}, {alu['depth']} stages, "
@@ -57,7 +57,7 @@ def _adder_rows(
 ) -> Iterable[tuple[str, ...]]:
     """A row a peer; ours stand beside the first, and a wrong one is marked."""
     for form, ours in adders.items():
-        own = (form, *(_figure(ours[key]) for key in ("ge", "fast_ge", "fo4")))
+        own = (form, *(_figure(ours[key]) for key in ("ge", "fo4")))
         for peer in peers[form]:
             name = peer["name"] if peer["correct"] else f"{peer['name']} (wrong sums)"
             yield (*own, name, _figure(peer["ge"]), _figure(peer["fo4"]))

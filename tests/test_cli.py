@@ -161,7 +161,7 @@ def test_a_routing_file_is_taken_whole(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.fixture
 def canned_bench(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the bench would measure, without measuring."""
-    adder = {"ge": 900.4, "fast_ge": 1001.0, "fo4": 64.5}
+    adder = {"ge": 900.4, "fast_ge": 900.4, "fo4": 64.5}
     result = {
         "library": "some_cells",
         "adders": dict.fromkeys(ADDERS, adder),
@@ -196,7 +196,7 @@ def test_bench_prints_tables_with_the_peers(
     out = capsys.readouterr().out
     assert out == (tmp_path / "bench.txt").read_text()
     row = next(line for line in out.splitlines() if line.startswith("bf16"))
-    assert row.split() == ["bf16", "900", "1,001", "64.5", "HardFloat", "1,165", "80"]
+    assert row.split() == ["bf16", "900", "64.5", "HardFloat", "1,165", "80"]
     assert "ALU: 40,000 GE, 1.600 GHz (x_tt), 4 stages, 1 flits a cycle" in out
     assert next(line for line in out.splitlines() if line.startswith("exact")).split()[1:] == (
         ["-"] * len(ORDER_COLUMNS)
