@@ -148,14 +148,14 @@ def _word(form: FloatFormat) -> str:
     return form.name.replace("_", "-")
 
 
-def _adder(form: FloatFormat, *, fast: bool = False) -> Target:
+def _adder(form: FloatFormat) -> Target:
     count = {"f32": 10**9, "f32_ftz": 10**9, "f64": 10**8}.get(form.name)
     return Target(
-        f"{_word(form)}-add{'-fast' if fast else ''}",
+        f"{_word(form)}-add",
         "Add",
         form,
         form,
-        lambda: FloatAdder(formats=(form,), fast=fast),
+        lambda: FloatAdder(formats=(form,)),
         count=count,
     )
 
@@ -212,7 +212,6 @@ TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
         *[_adder(form) for form in _ADDED],
-        *[_adder(form, fast=True) for form in _ADDED],
         *[_shared_adder(form) for form in _SHARED],
         *[_chooser(form, way) for way in ("Min", "Max") for form in _COMPARED],
         *[_converter(source, target) for source, target in _CONVERTED],

@@ -47,7 +47,7 @@ def test_a_mutant_that_does_not_run_proves_nothing():
         file="alu/adder.py",
         before='__all__ = ["FloatAdder"]',
         after="raise ValueError('no adder')",
-        test="tests/hw/alu/test_traps.py::test_zeros[small-e4m3]",
+        test="tests/hw/alu/test_traps.py::test_zeros[own-e4m3]",
     )
     with pytest.raises(AssertionError, match="mutant proves nothing: broken"):
         run_mutant(broken)

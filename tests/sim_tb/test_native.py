@@ -18,8 +18,8 @@ from dysharp.sim_tb.native.targets import TARGETS
 
 SHORT = [name for name, target in TARGETS.items() if target.whole and target.whole <= 1 << 16]
 LONG = [name for name in TARGETS if name not in SHORT]
-PLAIN = [name for name in TARGETS if not name.endswith(("-fast", "-shared"))]
-"""Without the variants of one adder, of which test_traps.py has the corners."""
+PLAIN = [name for name in TARGETS if not name.endswith("-shared")]
+"""Without the adder that is shared, of which test_traps.py has the corners."""
 SAMPLE = 1 << 22
 
 DTYPES = {

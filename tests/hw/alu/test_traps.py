@@ -26,9 +26,9 @@ def each(*forms: FloatFormat):
     return pytest.mark.parametrize("form", forms, ids=[form.name for form in forms])
 
 
-@pytest.fixture(params=["", "-fast", "-shared"], ids=["small", "fast", "shared"])
+@pytest.fixture(params=["", "-shared"], ids=["own", "shared"])
 def kind(request, form):
-    """The format's own adders, small and fast, and one that serves several formats."""
+    """The format's own adder, and one that serves several formats."""
     if f"{form.name}-add{request.param}" not in TARGETS:
         pytest.skip(f"no adder with other formats has {form.name}")
     return request.param
