@@ -44,7 +44,6 @@ class FloatAdder(Component):
     ----------
     formats : formats that the adder knows, each with a name of its own
     depth : registers from operands to sum, 0 to 5; the last one holds the sum
-    fast : carries skip blocks, for more area and less delay
     loads : there is a port ``load``
 
     Errors
@@ -73,7 +72,6 @@ class FloatAdder(Component):
         *,
         formats: tuple[FloatFormat, ...],
         depth: int = 0,
-        fast: bool = False,
         loads: bool = False,
     ):
         formats = tuple(formats)
@@ -82,7 +80,7 @@ class FloatAdder(Component):
             raise ValueError(f"Formats must be one or more, each once, not {names!r}")
         if depth not in _CUTS:
             raise ValueError(f"Depth must be 0 to {max(_CUTS)}, not {depth!r}")
-        self.formats, self.depth, self.fast, self.loads = formats, depth, fast, loads
+        self.formats, self.depth, self.loads = formats, depth, loads
         self._mix = FormatMix(formats)
         bits = self._mix.bits
         ports = {"a": In(bits), "b": In(bits), "o": Out(bits)}
@@ -99,10 +97,9 @@ class FloatAdder(Component):
 
     @property
     def module_name(self) -> str:
-        """``adder_<format>_..._depth<depth>``, then ``_fast`` and ``_loads`` if so."""
+        """``adder_<format>_..._depth<depth>``, and ``_loads`` if it does."""
         names = [form.name for form in self.formats]
-        options = ["fast"] * self.fast + ["loads"] * self.loads
-        return "_".join(["adder", *names, f"depth{self.depth}", *options])
+        return "_".join(["adder", *names, f"depth{self.depth}", *["loads"] * self.loads])
 
     def elaborate(self, platform):
         """Compare, align, add, count, shift, round."""
@@ -189,7 +186,7 @@ class FloatAdder(Component):
         self, m: Module, *, large, small, carry, subtract, last, infinite, **rest
     ) -> dict[str, Any]:
         """Sum or difference of the significands; the larger one comes first, so it is positive."""
-        total = add(m, Cat(Const(0, 2), large), small, carry, fast=self.fast)
+        total = add(m, Cat(Const(0, 2), large), small, carry)
         over = total[-1] & ~subtract
         return rest | {"total": Cat(total[:-1], over), "beyond": infinite | last & over}
 
@@ -225,9 +222,7 @@ class FloatAdder(Component):
             ),
         )
         filled = mantissa | fill if len(mix.formats) > 1 else mantissa
-        rounded = named(
-            m, increment(m, Cat(filled, exponent), named(m, up, "up"), fast=self.fast), "rounded"
-        )
+        rounded = named(m, increment(m, Cat(filled, exponent), named(m, up, "up")), "rounded")
         if any(form.holder for form in mix.formats):
             rounded = named(
                 m, Cat(rounded[: len(mantissa)] & ~fill, rounded[len(mantissa) :]), "cleared"

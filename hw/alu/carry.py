@@ -1,10 +1,4 @@
-"""Carries: a tree, or short blocks that stay fast when a mapper has rewritten them.
-
-A parallel prefix tree shares its nodes between sums, and a mapper that looks for the smallest
-logic (abc's ``dc2``) folds it back into a ripple: small, and no longer fast. With ``fast``, what a
-block does to its carry comes from a tree of its own that no sum uses, so there is nothing to fold:
-the carry skips from block to block, and ripples only inside of them.
-"""
+"""Carries by trees of generate and propagate."""
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 
@@ -21,22 +15,19 @@ def named(m: Module, value, name: str) -> Signal:
     return wire
 
 
-def add(m: Module, a, b, carry, *, fast: bool) -> Value:
+def add(m: Module, a, b, carry) -> Value:
     """``a + b + carry``, a bit wider than ``a`` and ``b``, which are of one width."""
     a, b = Value.cast(a), Value.cast(b)
     makes, differs = list(named(m, a & b, "makes")), list(named(m, a ^ b, "differs"))
-    if fast:
-        carries = _skip(m, makes, differs, list(named(m, a | b, "either")), carry)
-    else:
-        prefixes = _prefixes(m, list(zip(makes, differs, strict=True)))
-        carries = [carry, *(generate | (propagate & carry) for generate, propagate in prefixes)]
+    prefixes = _prefixes(m, list(zip(makes, differs, strict=True)))
+    carries = [carry, *(generate | (propagate & carry) for generate, propagate in prefixes)]
     return Cat(Cat(*differs) ^ Cat(*carries[:-1]), carries[-1])
 
 
-def increment(m: Module, a, carry, *, fast: bool) -> Value:
+def increment(m: Module, a, carry) -> Value:
     """``a + carry``, a bit wider than ``a``."""
     zeros = Const(0, len(Value.cast(a)))
-    return add(m, a, zeros, carry, fast=fast)
+    return add(m, a, zeros, carry)
 
 
 def greater(a, b) -> tuple[Value, Value]:
@@ -74,36 +65,6 @@ def _prefixes(m: Module, pairs: _Pairs) -> _Pairs:
         ]
         distance *= 2
     return pairs
-
-
-def _skip(
-    m: Module, makes: list[Value], differs: list[Value], either: list[Value], carry
-) -> list[Value]:
-    """The carry into each bit, and out of the last one."""
-    carries: list[Value] = []
-    for size in _block_sizes(len(makes)):
-        first, ripple = len(carries), carry
-        for k in range(first, first + size):
-            carries.append(ripple)
-            ripple = named(m, makes[k] | (differs[k] & ripple), "ripple")
-        block = slice(first, first + size)
-        generate, propagate = _group(list(zip(makes[block], either[block], strict=True)))
-        carry = named(m, generate | (propagate & carry), "carry")
-    return [*carries, carry]
-
-
-def _block_sizes(width: int) -> list[int]:
-    """Sizes of blocks, lowest first, that grow from the ends to the middle.
-
-    So a carry that is made in one block and dies in another has about as far to go whichever
-    these blocks are.
-    """
-    end, count = (2 if width < 24 else 3), 1
-    while sum(sizes := [end + min(k, count - 1 - k) for k in range(count)]) < width:
-        count += 1
-    for _ in range(sum(sizes) - width):
-        sizes[max(range(count), key=lambda k: (sizes[k], k))] -= 1
-    return [size for size in sizes if size]
 
 
 def _group(pairs: _Pairs) -> tuple[Value, Value]:
