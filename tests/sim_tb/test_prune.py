@@ -17,11 +17,11 @@ def test_prune(stalls):
 MUTANTS = [
     Mutant(
         "the length stays that of the whole list",
-        "prune",
         "switch/prune.py",
         "waiting.header.len - old_flits + tx_flits(final_total)",
         "waiting.header.len",
         "random_packets",
+        "prune",
     ),
 ]
 
