@@ -104,7 +104,7 @@ class ExactLane(Component):
             m.d.comb += [
                 addend.eq(Mux(starts[index], lower, 0) | Mux(below, upper, 0)),
                 inverted.eq(addend ^ negative.replicate(width)),
-                total.eq(add(m, kept[f"limb{index}"], inverted, carry, fast=True)),
+                total.eq(add(m, kept[f"limb{index}"], inverted, carry)),
                 self.o[f"limb{index}"].eq(total),
             ]
             if index + 1 < len(fixed.limbs):

@@ -213,7 +213,7 @@ class ExactLaneRounder(Component):
                 change.eq(Mux(window.negative, borrows - adds, adds)),
                 addend.eq(change),
                 start.eq(window[name] ^ window.negative.replicate(bits)),
-                half.eq(add(m, start, addend, Const(0, 1), fast=True)),
+                half.eq(add(m, start, addend, Const(0, 1))),
             ]
             halves.append(half)
         # The magnitude of a number that is all sign above a zero window is one bit longer.
@@ -310,7 +310,7 @@ class ExactLaneRounder(Component):
             m.d.comb += [
                 below.eq(Cat(mantissa, exponent)),
                 up.eq(half & (rest | mantissa[0])),
-                rounded.eq(increment(m, below, up, fast=True)),
+                rounded.eq(increment(m, below, up)),
                 beyond.eq(kind.infinite | (below > form.largest) | up & (below == form.largest)),
             ]
             magnitude = Mux(beyond, form.overflow, rounded)[: form.bits - 1]
