@@ -7,7 +7,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out
 
-from dysharp.hw.alu.carry import add, increment
+from dysharp.hw.alu.carry_skip import add_fast
 from dysharp.hw.alu.fixed_point import FixedPoint
 from dysharp.hw.alu.format_mix import pick
 
@@ -213,7 +213,7 @@ class ExactLaneRounder(Component):
                 change.eq(Mux(window.negative, borrows - adds, adds)),
                 addend.eq(change),
                 start.eq(window[name] ^ window.negative.replicate(bits)),
-                half.eq(add(m, start, addend, Const(0, 1))),
+                half.eq(add_fast(m, start, addend, Const(0, 1))),
             ]
             halves.append(half)
         # The magnitude of a number that is all sign above a zero window is one bit longer.
@@ -310,7 +310,7 @@ class ExactLaneRounder(Component):
             m.d.comb += [
                 below.eq(Cat(mantissa, exponent)),
                 up.eq(half & (rest | mantissa[0])),
-                rounded.eq(increment(m, below, up)),
+                rounded.eq(add_fast(m, below, None, up)),
                 beyond.eq(kind.infinite | (below > form.largest) | up & (below == form.largest)),
             ]
             magnitude = Mux(beyond, form.overflow, rounded)[: form.bits - 1]

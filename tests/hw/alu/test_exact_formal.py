@@ -4,6 +4,7 @@ import pytest
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Assert, Assume, Elaboratable
 
+from dysharp.hw.alu.carry_skip import add_fast
 from dysharp.hw.alu.exact_lane import ExactLane
 from dysharp.hw.alu.exact_lane_rounder import ExactLaneRounder
 from dysharp.hw.alu.fixed_point import FixedPoint
@@ -126,6 +127,28 @@ class RoundsHarness(Elaboratable):
         number = Mux(infinite | (result > form.largest), form.overflow, result)
         signed_number = Cat(number[: form.bits - 1], Mux(infinite, flags.negative, sign))
         return Mux(flags.positive & flags.negative, form.nan, signed_number)
+
+
+class SumHarness(Elaboratable):
+    """The adder of a limb is an adder."""
+
+    def __init__(self, width: int):
+        self.a, self.b, self.carry = Signal(width), Signal(width), Signal()
+        self.ports = [self.a, self.b, self.carry]
+
+    def elaborate(self, platform):
+        m = Module()
+        total = add_fast(m, self.a, self.b, self.carry)
+        m.d.comb += Assert(total == self.a + self.b + self.carry)
+        counted = add_fast(m, self.a, None, self.carry)
+        m.d.comb += Assert(counted == self.a + self.carry)
+        return m
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 31, 32])
+def test_a_limb_is_added(width):
+    harness = SumHarness(width)
+    prove(harness, harness.ports, name=f"limb_{width}", depth=1)
 
 
 FORMATS = pytest.mark.parametrize("index", range(3), ids=[form.name for form in FIXED.formats])
