@@ -16,10 +16,11 @@ from typing import Any, NamedTuple, get_type_hints
 import yaml
 
 from dysharp.hw.errors import ConfigError, UserError
-from dysharp.hw.parameters import Config, GpuConfig, SwitchConfig
+from dysharp.hw.parameters import ORDERS, Config, GpuConfig, SwitchConfig
 from dysharp.hw.rules import suggest
 
 __all__ = [
+    "ORDERS",
     "Config",
     "GpuConfig",
     "SwitchConfig",

@@ -19,7 +19,7 @@ from dysharp.hw.alu.adder import FloatAdder
 from dysharp.hw.alu.alu import ReductionAlu
 from dysharp.hw.alu.float_format import BF16, E4M3, E5M2, F16, F32, FloatFormat
 from dysharp.hw.alu.reductions import supported
-from dysharp.hw.config import Config
+from dysharp.hw.config import ORDERS, Config
 from dysharp.hw.errors import ConfigError, UserError
 from dysharp.hw.generate import build_block
 from dysharp.synth.area import report
@@ -35,7 +35,6 @@ from dysharp.synth.timing import analyse, sta_version
 
 __all__ = [
     "FORMATS",
-    "ORDERS",
     "OSU018",
     "PAPER_BITS",
     "Bench",
@@ -47,7 +46,6 @@ OSU018 = Path("/usr/share/qflow/tech/osu018/osu018_stdcells.lib")
 """Where Debian's qflow-tech-osu018 puts the library in which the peers were measured."""
 FORMATS: tuple[FloatFormat, ...] = (BF16, F16, F32, E5M2, E4M3)
 """Formats of the standalone adders."""
-ORDERS = ("arrival", "rank", "exact")
 PAPER_BITS = 64 * 1024 * 8
 """Accumulators of a port in the DySHARP paper."""
 PERIOD = 1000.0

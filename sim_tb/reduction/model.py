@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dysharp.hw.packet import Cmd, Dtype, Op, Packet, Status
+from dysharp.hw.parameters import ORDERS
 from dysharp.model.flits import reduce_flits
 from dysharp.model.numerics import attr_bits, row_of
 
 __all__ = [
     "BF16_ADD",
     "GENERATIONS",
-    "ORDERS",
     "Contribution",
     "ReductionModel",
     "Request",
@@ -26,7 +26,6 @@ __all__ = [
 
 BF16_ADD = attr_bits(Dtype.BF16, Op.ADD, 1)
 GENERATIONS = 16
-ORDERS = ("arrival", "rank", "exact")
 
 
 @dataclass
