@@ -12,11 +12,10 @@ from dysharp.hw.alu.float_format import F32, F32_FTZ, F64, FloatFormat
 from dysharp.hw.alu.integer import INTEGER_DTYPES, IntegerUnit
 from dysharp.hw.alu.min_max import MIN_MAX_DTYPES, MinMaxUnit
 from dysharp.hw.alu.reductions import DEFAULT_DEPTH, DEFAULT_DTYPES, Arithmetic
-from dysharp.hw.alu.result_rounder import ResultRounder
 from dysharp.hw.packet import FLIT_BITS, Attr, Dtype, Op
 from dysharp.hw.share import place
 
-__all__ = ["ReductionAlu", "ResultRounder"]
+__all__ = ["ReductionAlu"]
 
 
 class ReductionAlu(Component):

@@ -2,7 +2,7 @@
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 
-__all__ = ["absolute_difference", "add", "greater", "increment", "named"]
+__all__ = ["absolute_difference", "add", "greater", "group", "increment", "named"]
 
 _Pairs = list[tuple[Value, Value]]
 
@@ -33,7 +33,7 @@ def increment(m: Module, a, carry) -> Value:
 def greater(a, b) -> tuple[Value, Value]:
     """Whether ``a > b``, and whether they are equal."""
     pairs = zip(Value.cast(a), Value.cast(b), strict=True)
-    return _group([(x & ~y, ~(x ^ y)) for x, y in pairs])
+    return group([(x & ~y, ~(x ^ y)) for x, y in pairs])
 
 
 def absolute_difference(m: Module, a, b) -> tuple[Value, Value, Value]:
@@ -67,12 +67,12 @@ def _prefixes(m: Module, pairs: _Pairs) -> _Pairs:
     return pairs
 
 
-def _group(pairs: _Pairs) -> tuple[Value, Value]:
+def group(pairs: _Pairs) -> tuple[Value, Value]:
     """What some bits, lowest first, do to a carry: make one, pass one on."""
     if len(pairs) == 1:
         return pairs[0]
     half = 1 << (len(pairs) - 1).bit_length() - 1
-    return _join(_group(pairs[half:]), _group(pairs[:half]))
+    return _join(group(pairs[half:]), group(pairs[:half]))
 
 
 def _join(high: tuple[Value, Value], low: tuple[Value, Value]) -> tuple[Value, Value]:

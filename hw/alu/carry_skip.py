@@ -6,11 +6,9 @@ its carry comes from a tree that no sum uses, so there is nothing to fold: the c
 block to block, and ripples only inside of them.
 """
 
-from collections.abc import Sequence
-
 from amaranth import Cat, Const, Module, Value
 
-from dysharp.hw.alu.carry import named
+from dysharp.hw.alu.carry import group, named
 
 __all__ = ["add_fast"]
 
@@ -30,7 +28,7 @@ def add_fast(m: Module, a, b, carry) -> Value:
             carries.append(ripple)
             ripple = named(m, makes[k] | (differs[k] & ripple), "ripple")
         block = slice(first, first + size)
-        generate, propagate = _group(list(zip(makes[block], either[block], strict=True)))
+        generate, propagate = group(list(zip(makes[block], either[block], strict=True)))
         carry = named(m, generate | (propagate & carry), "carry")
     return Cat(Cat(*differs) ^ Cat(*carries), carry)
 
@@ -47,12 +45,3 @@ def _block_sizes(width: int) -> list[int]:
     for _ in range(sum(sizes) - width):
         sizes[max(range(count), key=lambda k: (sizes[k], k))] -= 1
     return [size for size in sizes if size]
-
-
-def _group(pairs: Sequence[tuple[Value, Value]]) -> tuple[Value, Value]:
-    """What some bits, lowest first, do to a carry: make one, pass one on."""
-    if len(pairs) == 1:
-        return pairs[0]
-    half = 1 << (len(pairs) - 1).bit_length() - 1
-    (made, passed), (made_below, passed_below) = _group(pairs[half:]), _group(pairs[:half])
-    return made | (passed & made_below), passed & passed_below

@@ -5,6 +5,7 @@ from typing import Any
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Component, In, Out
 
+from dysharp.hw.alu.carry import named
 from dysharp.hw.alu.float_format import BF16, E4M3, E5M2, F16, FloatFormat
 from dysharp.hw.alu.reductions import check_dtypes, dtypes_name
 from dysharp.hw.packet import FLIT_BITS, Attr, Dtype, Op
@@ -181,7 +182,7 @@ class MinMaxUnit(Component):
             ]
             up_to = [high & low for high, low in zip(up_to[1::2], up_to[::2], strict=True)]
             below, up_to = (
-                list(_named(m, Cat(bits), f"{name}{width}"))
+                list(named(m, Cat(bits), f"{name}{width}"))
                 for name, bits in (("below", below), ("up_to", up_to))
             )
             if width <= cell:
@@ -197,14 +198,14 @@ class MinMaxUnit(Component):
         takes, blanks = [], []
         for k, pattern_below in enumerate(below):
             a, b = self.operand[: (k + 1) * cell], self.accumulator[: (k + 1) * cell]
-            a_nan = _named(m, self._is_nan(a), f"a_nan{k}")
-            b_nan = _named(m, self._is_nan(b), f"b_nan{k}")
+            a_nan = named(m, self._is_nan(a), f"a_nan{k}")
+            b_nan = named(m, self._is_nan(b), f"b_nan{k}")
             # Patterns compare like the numbers, except: magnitudes with a minus among them, and
             # complements of two signs, the other way round.
             swapped = is_float & (a[-1] | b[-1]) | is_signed & (a[-1] ^ b[-1])
             take = self.load | b_nan | (pattern_below ^ swapped ^ is_max) & ~a_nan
-            takes.append(_named(m, take, f"take{k}"))
-            blanks.append(_named(m, a_nan & (b_nan | self.load), f"blank{k}"))
+            takes.append(named(m, take, f"take{k}"))
+            blanks.append(named(m, a_nan & (b_nan | self.load), f"blank{k}"))
         return takes, blanks
 
     def _is_nan(self, value: Value) -> Value:
@@ -228,10 +229,3 @@ class MinMaxUnit(Component):
 def _doubled(low: int, high: int) -> list[int]:
     """Powers of two above ``low``, up to ``high``."""
     return [1 << k for k in range(low.bit_length(), high.bit_length())]
-
-
-def _named(m: Module, value: Value, name: str) -> Signal:
-    """The value as a wire, so that it is written once however often it is read."""
-    wire = Signal(len(value), name=name)
-    m.d.comb += wire.eq(value)
-    return wire

@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 from dysharp.hw.alu.alu import ReductionAlu
 from dysharp.hw.alu.reductions import Arithmetic
 from dysharp.hw.alu.result_rounder import ResultRounder
+from dysharp.hw.delay import delayed
 from dysharp.hw.errors import ConfigError
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.memory import Ram
@@ -187,7 +188,7 @@ class RankUnit(Component):
         results = Ram(width=alu.accumulator_bits, depth=2 * self.chunk_flits)
         m.submodules.sums = place(sums)
         m.submodules.results = place(results)
-        now = _delayed(m, step, "now")
+        now = delayed(m, step, "now")
         m.d.comb += [
             sums.read_en.eq(step.valid & ~step.first),
             sums.read_addr.eq(step.word),
@@ -198,9 +199,9 @@ class RankUnit(Component):
         ]
         added, result, word = now.valid & ~now.final, now.valid & now.final, now.word
         for stage in range(1, alu.latency + 1):
-            added = _delayed(m, added, f"added{stage}")
-            result = _delayed(m, result, f"result{stage}")
-            word = _delayed(m, word, f"word{stage}")
+            added = delayed(m, added, f"added{stage}")
+            result = delayed(m, result, f"result{stage}")
+            word = delayed(m, word, f"word{stage}")
 
         head, tail = (Signal(range(results.depth), name=name) for name in ("head", "tail"))
         ready = Signal(range(results.depth + 1))
@@ -222,9 +223,3 @@ class RankUnit(Component):
             ready.eq(ready + result - taken),
         ]
         return results.read_data, taken
-
-
-def _delayed(m: Module, value, name: str):
-    later = Signal.like(value, name=name)
-    m.d.sync += later.eq(value)
-    return later

@@ -13,6 +13,7 @@ from dysharp.hw.alu.exact_rounder import ExactRounder
 from dysharp.hw.alu.reductions import Arithmetic
 from dysharp.hw.alu.result_rounder import ResultRounder
 from dysharp.hw.config import Config
+from dysharp.hw.delay import delayed
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.memory import Ram
 from dysharp.hw.parameters import ORDERS
@@ -171,10 +172,10 @@ class ReductionUnit(Component):
         completing, completion = intake.finishes, intake.finished.completion
         conflicts = []
         for stage in range(1, alu.latency + 1):
-            writing = _delayed(m, writing, f"writing{stage}")
-            write_address = _delayed(m, write_address, f"address{stage}")
-            completing = _delayed(m, completing, f"completing{stage}")
-            completion = _delayed(m, completion, f"completion{stage}")
+            writing = delayed(m, writing, f"writing{stage}")
+            write_address = delayed(m, write_address, f"address{stage}")
+            completing = delayed(m, completing, f"completing{stage}")
+            completion = delayed(m, completion, f"completion{stage}")
             if stage < alu.latency - self._lag:
                 conflicts.append(writing & (write_address == address))
         m.d.comb += [
@@ -189,8 +190,8 @@ class ReductionUnit(Component):
         # A flit that is only loaded leaves the read port to the answers.
         taken, read_address = upcoming.taken & ~upcoming.fresh, address
         for stage in range(1, self._lag + 1):
-            taken = _delayed(m, taken, f"taken{stage}")
-            read_address = _delayed(m, read_address, f"read_address{stage}")
+            taken = delayed(m, taken, f"taken{stage}")
+            read_address = delayed(m, read_address, f"read_address{stage}")
         reads = Signal()
         m.d.comb += [
             reads.eq(taken),
@@ -203,12 +204,6 @@ class ReductionUnit(Component):
         """Accumulators of a flit."""
         session_bits, word_bits = ceil_log2(self.sessions), ceil_log2(self.chunk_flits)
         return Cat(flit.word[:word_bits], flit.session[:session_bits])
-
-
-def _delayed(m: Module, value, name: str):
-    later = Signal.like(value, name=name)
-    m.d.sync += later.eq(value)
-    return later
 
 
 def reduction_unit(

@@ -161,7 +161,7 @@ def _adder(form: FloatFormat) -> Target:
 
 
 def _shared_adder(form: FloatFormat) -> Target:
-    """The adder that serves several formats, as a reduction unit has it, held to one of them."""
+    """One adder for several formats, with loads, held to sums of one of them."""
     alone = _adder(form)
     return replace(
         alone,
