@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth.sim import Simulator
 
-from dysharp.hw.packet import Cmd, Packet
+from dysharp.hw.packet import Cmd, Packet, ReplicaTag
 
 __all__ = ["answer_latency"]
 
@@ -53,11 +53,12 @@ def answer_latency(unit: Any, attr: Any, *, ports: int, chunk_flits: int) -> int
         }
         use = unit.session
         session, generation = await take(ctx, unit.reserve, request, use.session, use.generation)
+        tag = ReplicaTag.const({"session": session, "generation": generation})
         answer = Packet.multimem(
             Cmd.MM_RSP,
             maddr=0,
             count=1,
-            local=generation << 8 | session,
+            local=tag.as_bits(),
             data=[0] * chunk_flits,
         )
         flits = answer.encode()
