@@ -101,8 +101,9 @@ class ExactAlu(Component):
             with m.If(lane.select(attr).any() if lane.shares else Const(1, 1)):
                 m.d.comb += result[lane.bits].eq(adder.o)
         is_sum = Cat(attr.dtype == dtype for dtype in self.word.added).any()
+        other = self._unrounded(m, attr)
         with m.If(~is_sum | (attr.op != Op.ADD)):
-            m.d.comb += result[:FLIT_BITS].eq(self._unrounded(m, attr))
+            m.d.comb += result[:FLIT_BITS].eq(other)
         m.d.sync += self.result.eq(result)
         return m
 
