@@ -36,8 +36,7 @@ class HubReduce(Component):
     an error gives its smallest status and no data.
 
     Latency: 3 cycles from the last entry's data, and those of the ALU. Throughput: ``group`` flits
-    a cycle, but an entry that is reduced takes at least as many cycles as the ALU has stages and
-    one more.
+    a cycle, but an entry that is reduced takes at least as many cycles as the ALU has stages.
 
     Parameters
     ----------
@@ -113,8 +112,8 @@ class HubReduce(Component):
             emits.eq(works & item.last),
             needed.eq((item.flits + self.group - 1) >> group_bits),
             length.eq(
-                # The next entry reads the sums that this one writes.
-                Mux(item.reduce & (needed <= latency), latency + 1, needed)
+                # The next entry adds to the sums of this one, which leave the ALUs no earlier.
+                Mux(item.reduce & (needed < latency), latency, needed)
             ),
             is_begin.eq(number == 0),
             is_end.eq(~works | (number == length - 1)),
@@ -159,6 +158,8 @@ class HubReduce(Component):
         )
         adding = record(_Step)
         operand = Signal(width)
+        total = Signal(len(sums.write_data))
+        sofar = Signal.like(total)
         m.d.sync += adding.eq(now)
         m.d.comb += [
             sums.read_en.eq(now.valid),
@@ -175,17 +176,20 @@ class HubReduce(Component):
                 alu.attr.eq(adding.attr),
                 alu.load.eq(adding.load),
                 alu.operand.eq(operand.word_select(k, FLIT_BITS)),
-                alu.accumulator.eq(sums.read_data.word_select(k, alu.accumulator_bits)),
+                alu.accumulator.eq(sofar.word_select(k, alu.accumulator_bits)),
             ]
         done, raw = adding, operand
         for stage in range(self.arithmetic.depth):
             step, data_too = record(_Step, name=f"step{stage}"), Signal(width, name=f"raw{stage}")
             m.d.sync += [step.eq(done), data_too.eq(raw)]
             done, raw = step, data_too
+        # A sum that is wanted as it leaves the ALUs has been read too early.
         m.d.comb += [
+            total.eq(Cat(alu.result for alu in alus)),
+            sofar.eq(Mux(sums.write_en & (done.group == adding.group), total, sums.read_data)),
             sums.write_en.eq(done.valid & ~done.raw & ~done.emit),
             sums.write_addr.eq(done.group),
-            sums.write_data.eq(Cat(alu.result for alu in alus)),
+            sums.write_data.eq(total),
             results.valid.eq(done.valid & done.emit),
             results.payload.eq(Mux(done.raw, raw, Cat(rounder.o for rounder in rounders))),
         ]

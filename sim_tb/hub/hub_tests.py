@@ -590,3 +590,6 @@ async def throughput(dut):
     if not tb.bench.stall_probability and tb.gpu["memory_width"] >= 512:
         for experts in (1, 2, 3, 4):
             assert measured[f"stores_{experts}"] >= 0.8, measured
+        # Two entries of four cycles each fit beside the nine flits of an answer.
+        for experts in (1, 2):
+            assert measured[f"loads_{experts}"] >= 0.95, measured
