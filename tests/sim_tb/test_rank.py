@@ -29,7 +29,9 @@ EVERY_ORDER = [
 MIN_QUEUES = {"order": "rank", "queue_depth": 33}
 
 
-@pytest.mark.parametrize("depth", [1, 4, 6])
+@pytest.mark.parametrize(
+    "depth", [4, *(pytest.param(d, marks=pytest.mark.nightly) for d in (1, 5))]
+)
 def test_order_and_rate(depth):
     run_block("reduction", load_preset("tiny", order="rank", alu_depth=depth), RANK)
 
@@ -38,6 +40,7 @@ def test_stalls():
     run_block("reduction", load_preset("tiny", order="rank"), RANK, stalls=0.3)
 
 
+@pytest.mark.nightly
 def test_six_ports_and_long_chunks():
     config = load_preset("tiny", order="rank", gpus=3, links=2, chunk_bytes=256, sessions=5)
     run_block("reduction", config, RANK)
@@ -49,7 +52,7 @@ def test_as_in_every_order(stalls):
     run_block("reduction", load_preset("tiny", order="rank"), tests=EVERY_ORDER, stalls=stalls)
 
 
-@pytest.mark.parametrize("sessions", [1, 5])
+@pytest.mark.parametrize("sessions", [1, pytest.param(5, marks=pytest.mark.nightly)])
 def test_few_sessions(sessions):
     config = load_preset("tiny", order="rank", sessions=sessions)
     run_block("reduction", config, tests=["random_sessions", "reset_in_a_session"], stalls=0.1)

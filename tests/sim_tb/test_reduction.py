@@ -38,6 +38,7 @@ def test_known_sum_by_rank():
     run_block("reduction", config, tests=["known_sum_in_every_order"])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("order", ["arrival", "exact"])
 def test_flushing_build_with_doubles(order):
     config = load_preset("tiny", order=order, dtypes="bf16,f32,f64,e5m2", ftz=True)

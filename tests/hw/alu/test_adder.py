@@ -149,6 +149,7 @@ def test_every_pair_of_fp8(play, form):
     compare(form, records, play(FloatAdder(formats=(form,)), records))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", [BF16, F16, F32, F64], ids=lambda form: form.name)
 def test_directed_pairs(play, form):
     records = directed(form, 200_000, np.random.default_rng(SEED))
@@ -206,7 +207,9 @@ def test_sums_that_stand_in_a_wider_format(own):
     assert sums["stays"].all()
 
 
-@pytest.mark.parametrize("depth", [0, 3, 5])
+@pytest.mark.parametrize(
+    "depth", [3, *(pytest.param(d, marks=pytest.mark.nightly) for d in (0, 5))]
+)
 def test_formats_and_loads_change_every_cycle(play, depth):
     """Also with anything in the bits above a narrow number."""
     adder = FloatAdder(formats=FORMATS, depth=depth, loads=True)

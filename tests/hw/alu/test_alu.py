@@ -215,6 +215,7 @@ BUILDS = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", BUILDS)
 def test_builds(player, name):
     """Builds of fewer types, f64, flushed subnormals, every depth."""
