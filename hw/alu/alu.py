@@ -5,10 +5,18 @@ from typing import Any
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Component, In, Out
 
-from dysharp.hw.alu.accumulators import ADDED, F64_BITS, SLOT_BITS, accumulator_bits
+from dysharp.hw.alu.accumulators import (
+    ADDED,
+    F64_BITS,
+    SLOT_BITS,
+    Formats,
+    accumulator_bits,
+    adder_formats,
+    sum_formats,
+    widened,
+)
 from dysharp.hw.alu.adder import FloatAdder
-from dysharp.hw.alu.converter import FloatConverter
-from dysharp.hw.alu.float_format import F32, F32_FTZ, F64, FloatFormat
+from dysharp.hw.alu.float_format import F32, F64
 from dysharp.hw.alu.integer import INTEGER_DTYPES, IntegerUnit
 from dysharp.hw.alu.min_max import MIN_MAX_DTYPES, MinMaxUnit
 from dysharp.hw.alu.reductions import DEFAULT_DEPTH, DEFAULT_DTYPES, Arithmetic
@@ -118,8 +126,9 @@ class ReductionAlu(Component):
 
     def _sums(self, m: Module) -> list[Value]:
         """Sums of all types that are narrower than f64, slot by slot."""
-        floats = [dtype for dtype in self.dtypes if dtype in ADDED]
-        bytes_ = [dtype for dtype in floats if ADDED[dtype].own.bits == 8]
+        ftz = self.arithmetic.ftz
+        floats = sum_formats(self.dtypes, ftz=ftz)
+        bytes_ = sum_formats(self.dtypes, half=True, ftz=ftz)
         if not floats:
             return []
         slots: list[Value] = []
@@ -127,11 +136,11 @@ class ReductionAlu(Component):
         is_byte = self._later(m, self._is(*bytes_), "is_byte") if bytes_ else None
         for k in range(self.accumulator_bits // SLOT_BITS):
             words = FLIT_BITS // F32.bits
-            dtypes = floats if k < words else [d for d in floats if d is not Dtype.F32]
+            formats = {d: f for d, f in floats.items() if k < words or d is not Dtype.F32}
             element = self.operand.word_select(k, 16)
             slot = self.accumulator.word_select(k, SLOT_BITS)
             word = self.operand.word_select(k % words, F32.bits)
-            total = self._sum(m, f"add{k}", dtypes, element, slot, word)
+            total = self._sum(m, f"add{k}", formats, element, slot, word)
             if is_byte is not None:
                 odd = self._sum(m, f"add{k}_odd", bytes_, element[8:], slot[half:], word)
                 upper = odd if len(total) <= half else Mux(is_byte, odd, total[half:])
@@ -140,25 +149,25 @@ class ReductionAlu(Component):
         return slots
 
     def _sum(
-        self, m: Module, name: str, dtypes: list[Dtype], element: Value, accumulator, word: Value
+        self,
+        m: Module,
+        name: str,
+        formats: dict[Dtype, Formats],
+        element: Value,
+        accumulator,
+        word: Value,
     ) -> Value:
-        """One adder for all ``dtypes``; elements are widened to what their sums stand in."""
-        f32 = F32_FTZ if self.arithmetic.ftz else F32
+        """One adder for all types of ``formats``; elements are widened to what sums stand in."""
         operands: dict[Dtype, Value] = {}
-        formats: dict[Dtype, tuple[FloatFormat, FloatFormat]] = {}
-        for dtype in dtypes:
-            own, wider = ADDED[dtype]
-            if dtype is Dtype.F32:
-                operands[dtype], formats[dtype] = word, (f32, f32)
-            else:
-                number = element[: own.bits]
-                operands[dtype] = self._widened(m, f"{name}_{own.name}", number, dtype)
-                formats[dtype] = (own.held_in(wider), wider)
-        known = tuple(dict.fromkeys(form for pair in formats.values() for form in pair))
+        for dtype in formats:
+            own = ADDED[dtype].own
+            number = word if dtype is Dtype.F32 else element[: own.bits]
+            operands[dtype] = widened(m, f"{name}_{own.name}", number, dtype)
+        known = adder_formats(formats)
         adder = FloatAdder(formats=known, depth=self.latency, loads=True)
         m.submodules[name] = place(adder)
         with m.Switch(self.attr.dtype):
-            for dtype in dtypes:
+            for dtype in formats:
                 with m.Case(dtype):
                     m.d.comb += adder.b.eq(operands[dtype])
                     if len(known) > 1:
@@ -166,16 +175,6 @@ class ReductionAlu(Component):
                         m.d.comb += adder.format.eq(Mux(self.attr.acc, *reversed(places)))
         m.d.comb += [adder.a.eq(accumulator), adder.load.eq(self.load)]
         return adder.o
-
-    def _widened(self, m: Module, name: str, number: Value, dtype: Dtype) -> Value:
-        """The number in the wider type; a NaN may stay as it is, the adder makes it canonical."""
-        own, wider = ADDED[dtype]
-        if own.exponent_bits == wider.exponent_bits:
-            return Cat(Const(0, wider.mantissa_bits - own.mantissa_bits), number)
-        converter = FloatConverter(source=own, target=wider)
-        m.submodules[f"{name}_widened"] = place(converter)
-        m.d.comb += converter.i.eq(number)
-        return converter.o
 
     def _doubles(self, m: Module) -> list[Value]:
         """Sums of f64."""

@@ -9,10 +9,13 @@ from typing import Any
 from amaranth import Module, Signal
 from amaranth.lib.wiring import Component, In, Out
 
+from dysharp.hw.alu.accumulators import ADDED, adder_formats, sum_formats, widened
 from dysharp.hw.alu.adder import FloatAdder
 from dysharp.hw.alu.converter import FloatConverter
 from dysharp.hw.alu.float_format import BF16, E4M3, E5M2, F16, F32, F32_FTZ, F64, FloatFormat
 from dysharp.hw.alu.min_max import FloatMinMax
+from dysharp.hw.alu.reductions import DEFAULT_DTYPES
+from dysharp.hw.packet import Dtype
 
 __all__ = ["H200_CHECK_SUMS", "LANES", "TARGETS", "Target", "Unit"]
 
@@ -160,14 +163,65 @@ def _adder(form: FloatFormat) -> Target:
     )
 
 
-def _shared_adder(form: FloatFormat) -> Target:
-    """One adder for several formats, with loads, held to sums of one of them."""
-    alone = _adder(form)
+class AluSum(Component):
+    """A sum as a :class:`~dysharp.hw.alu.alu.ReductionAlu` of all default types has it with acc 0.
+
+    In the adder of its slots; ``a`` is an accumulator into which that number was loaded, ``o`` what
+    a :class:`~dysharp.hw.alu.result_rounder.ResultRounder` makes of the sum. A sum that it would
+    have to round, since the adder did not, comes out inverted.
+
+    Latency: none; combinational.
+
+    Parameters
+    ----------
+    dtype : type of the numbers
+    half : in the adder of a slot's upper half
+    """
+
+    a: Signal
+    """In."""
+    b: Signal
+    """In."""
+    o: Signal
+    """Out."""
+
+    def __init__(self, dtype: Dtype, *, half: bool = False):
+        self.dtype, self.half = dtype, half
+        bits = ADDED[dtype].own.bits
+        super().__init__({"a": In(bits), "b": In(bits), "o": Out(bits)})
+
+    def elaborate(self, platform: object) -> Module:
+        """Widen, add, round."""
+        m = Module()
+        own, wider = ADDED[self.dtype]
+        formats = sum_formats(DEFAULT_DTYPES, half=self.half)
+        known = adder_formats(formats)
+        m.submodules.adder = adder = FloatAdder(formats=known, loads=True)
+        m.d.comb += [
+            adder.format.eq(known.index(formats[self.dtype].own)),
+            adder.a.eq(widened(m, "a", self.a, self.dtype)),
+            adder.b.eq(widened(m, "b", self.b, self.dtype)),
+        ]
+        if own == wider:
+            m.d.comb += self.o.eq(adder.o)
+        else:
+            m.submodules.rounder = rounder = FloatConverter(source=wider, target=own)
+            # Rounding twice would hide an adder that does not round to the type itself.
+            same = widened(m, "o", rounder.o, self.dtype) == adder.o
+            wrong = ~same & ~own.is_nan(rounder.o)
+            m.d.comb += [
+                rounder.i.eq(adder.o),
+                self.o.eq(rounder.o ^ wrong.replicate(own.bits)),
+            ]
+        return m
+
+
+def _alu_adder(dtype: Dtype, *, half: bool = False) -> Target:
+    alone = _adder(ADDED[dtype].own)
     return replace(
         alone,
-        name=f"{alone.name}-shared",
-        make=lambda: FloatAdder(formats=_SHARED, loads=True),
-        tied={"format": _SHARED.index(form), "load": 0},
+        name=f"{alone.name}-alu{'-half' if half else ''}",
+        make=lambda: AluSum(dtype, half=half),
     )
 
 
@@ -194,7 +248,6 @@ def _converter(source: FloatFormat, target: FloatFormat) -> Target:
 
 
 _ADDED = (BF16, F16, E4M3, E5M2, F32, F32_FTZ, F64)
-_SHARED = (F32, BF16, F16, E4M3, E5M2)
 _COMPARED = (BF16, F16, E4M3, E5M2)
 _CONVERTED = (
     *[(F32, target) for target in _COMPARED],
@@ -212,7 +265,8 @@ TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
         *[_adder(form) for form in _ADDED],
-        *[_shared_adder(form) for form in _SHARED],
+        *[_alu_adder(dtype) for dtype in sum_formats(DEFAULT_DTYPES)],
+        *[_alu_adder(dtype, half=True) for dtype in sum_formats(DEFAULT_DTYPES, half=True)],
         *[_chooser(form, way) for way in ("Min", "Max") for form in _COMPARED],
         *[_converter(source, target) for source, target in _CONVERTED],
     )

@@ -26,11 +26,11 @@ def each(*forms: FloatFormat):
     return pytest.mark.parametrize("form", forms, ids=[form.name for form in forms])
 
 
-@pytest.fixture(params=["", "-shared"], ids=["own", "shared"])
+@pytest.fixture(params=["", "-alu", "-alu-half"], ids=["own", "alu", "alu-half"])
 def kind(request, form):
-    """The format's own adder, and one that serves several formats."""
+    """The format's own adder, and those of the ALU, which serve several formats."""
     if f"{form.name}-add{request.param}" not in TARGETS:
-        pytest.skip(f"no adder with other formats has {form.name}")
+        pytest.skip(f"no such adder has {form.name}")
     return request.param
 
 
@@ -304,12 +304,12 @@ def slots(lane: int, bits: int) -> int:
 
 # Type, operation, acc, operand, accumulators, and what is wanted.
 ROWS = [
-    # 1.0 + 2.0 = 3.0, each lane in the low half of its 32-bit slot
-    (Dtype.BF16, Op.ADD, 0, flit(0x3F80, 16), slots(0x4000, 32), slots(0x4040, 32)),
+    # 1.0 + 2.0 = 3.0, each lane as f32 in its slot
+    (Dtype.BF16, Op.ADD, 0, flit(0x3F80, 16), slots(0x4000_0000, 32), slots(0x4040_0000, 32)),
     # carries do not run from word to word
     (Dtype.U32, Op.ADD, 0, flit(0xFFFF_FFFF, 32), flit(2, 32), flit(1, 32)),
-    # 448 + 448 saturates, each lane in the low byte of its half slot
-    (Dtype.E4M3, Op.ADD, 0, flit(0x7E, 8), slots(0x7E, 16), slots(0x7E, 16)),
+    # 448 + 448 saturates, each lane as f16 in its half slot
+    (Dtype.E4M3, Op.ADD, 0, flit(0x7E, 8), slots(0x5F00, 16), slots(0x5F00, 16)),
     # +0 is above -0
     (Dtype.BF16, Op.MAX, 0, flit(0x8000, 16), 0, 0),
     (Dtype.B32, Op.XOR, 0, flit(0xF0F0_F0F0, 32), flit(0xFFFF_0000, 32), flit(0x0F0F_F0F0, 32)),
