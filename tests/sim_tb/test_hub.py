@@ -40,7 +40,7 @@ def test_two_links():
 
 @pytest.mark.parametrize("width", [512, pytest.param(1024, marks=pytest.mark.nightly)])
 def test_wide_memory(width):
-    config = load_preset("nvl8", memory_width=width)
+    config = load_preset("nvl8", memory_width=width, dtypes="bf16,f32")
     tests = [*RANDOM, "stores_cross_pages", "throughput"]
     run_block("hub", config, TESTS, tests=tests, params={"latency": [0, 100]})
 

@@ -48,8 +48,10 @@ def test_six_ports_and_long_chunks():
 
 
 @pytest.mark.parametrize("stalls", [0.0, 0.3])
-def test_as_in_every_order(stalls):
-    run_block("reduction", load_preset("tiny", order="rank"), tests=EVERY_ORDER, stalls=stalls)
+@pytest.mark.parametrize("dtypes", ["bf16,f32", pytest.param("all", marks=pytest.mark.nightly)])
+def test_as_in_every_order(dtypes, stalls):
+    config = load_preset("tiny", order="rank", dtypes=dtypes)
+    run_block("reduction", config, tests=EVERY_ORDER, stalls=stalls)
 
 
 @pytest.mark.parametrize("sessions", [1, pytest.param(5, marks=pytest.mark.nightly)])

@@ -14,12 +14,16 @@ from dysharp.sim_tb.system import run_system
 
 @pytest.mark.parametrize("stalls", [0.0, 0.3])
 def test_tiny(stalls):
-    run_block("reduction", load_preset("tiny"), stalls=stalls)
+    run_block("reduction", load_preset("tiny", dtypes="all"), stalls=stalls)
 
 
 @pytest.mark.parametrize("stalls", [0.0, 0.3])
-def test_exact(stalls):
-    run_block("reduction", load_preset("tiny", order="exact"), stalls=stalls)
+@pytest.mark.parametrize(
+    "dtypes", ["bf16,f32,e5m2,u64", pytest.param("all", marks=pytest.mark.nightly)]
+)
+def test_exact(dtypes, stalls):
+    config = load_preset("tiny", order="exact", dtypes=dtypes)
+    run_block("reduction", config, stalls=stalls)
 
 
 def test_exact_system():
