@@ -18,8 +18,7 @@ class ExactLane(Component):
 
     The significand is shifted inside of a limb, put into the two limbs that its exponent names,
     inverted if negative, and added to all limbs at once, each with the carry that the one below it
-    gave the last time. The longest paths are a shift inside
-    of a limb and an addition of one.
+    gave the last time. The longest paths are a shift inside of a limb and an addition of one.
 
     Latency: one cycle from ``number``, none from ``accumulator``: the number is unpacked and
     shifted before its accumulator is needed. Throughput: one number a cycle. With no format

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import Component, In, Out
 from dysharp.hw.alu.carry_skip import add_fast
 from dysharp.hw.alu.fixed_point import FixedPoint
 from dysharp.hw.alu.format_mix import pick
+from dysharp.hw.delay import delayed
 
 __all__ = ["ExactLaneRounder"]
 
@@ -65,13 +66,15 @@ class ExactLaneRounder(Component):
     def elaborate(self, platform):
         """Resolve, choose, negate, normalise in two steps, each with a register; round."""
         m = Module()
-        steps = (self._resolve, self._choose, self._negate, self._approach, self._normalise)
-        value, select, kind = self.accumulator, self.select, self._kind(m)
-        for number, step in enumerate(steps, 1):
-            value = _registered(m, step(m, value, select), f"value{number}")
-            select = _registered(m, select, f"select{number}")
-            kind = _registered(m, kind, f"kind{number}")
-        self._round(m, value, select, kind)
+        selects, kind = [self.select], self._kind(m)
+        for number in range(1, self.latency + 1):
+            selects.append(delayed(m, selects[-1], f"select{number}"))
+            kind = delayed(m, kind, f"kind{number}")
+        value = delayed(m, self._resolve(m, self.accumulator, selects[0]), "value1")
+        value = delayed(m, self._choose(m, value, selects[1]), "value2")
+        for number, step in enumerate((self._negate, self._approach, self._normalise), 3):
+            value = delayed(m, step(m, value), f"value{number}")
+        self._round(m, value, selects[-1], kind)
         return m
 
     def _kind(self, m: Module) -> Any:
@@ -149,6 +152,10 @@ class ExactLaneRounder(Component):
         words = [Cat(Const(0, fixed.first), limbs[0]), *limbs[1:]]
         above = (negative | carries[count]).replicate(fixed.limb_bits - len(limbs[-1]))
         words[-1] = Cat(limbs[-1], above)
+        if any(fixed.limbs_of(form) == 1 for form in fixed.formats):
+            # The window is two limbs even so: the one above a single limb is nothing but sign.
+            words[1] = Mux(used[1], words[1], negative.replicate(fixed.limb_bits))
+            kept[1] = kept[1] & used[1]
         window: Any = Signal(
             data.StructLayout(
                 {
@@ -186,7 +193,7 @@ class ExactLaneRounder(Component):
         ]
         return window
 
-    def _negate(self, m: Module, window: Any, select: Any) -> Any:
+    def _negate(self, m: Module, window: Any) -> Any:
         """The magnitude of the window; inverted and one more if nothing stands below."""
         bits = self.fixed.limb_bits
         positive: Any = Signal(
@@ -226,7 +233,7 @@ class ExactLaneRounder(Component):
         ]
         return positive
 
-    def _approach(self, m: Module, positive: Any, select: Any) -> Any:
+    def _approach(self, m: Module, positive: Any) -> Any:
         """Leading one into the topmost eight places; the lowest window stops at exponent 1."""
         fixed = self.fixed
         bits = fixed.significand_bits
@@ -260,7 +267,7 @@ class ExactLaneRounder(Component):
         ]
         return near
 
-    def _normalise(self, m: Module, near: Any, select: Any) -> Any:
+    def _normalise(self, m: Module, near: Any) -> Any:
         """Leading one to the top."""
         bits = self.fixed.significand_bits
         length = len(near.value)
@@ -343,12 +350,6 @@ class _Near:
         """Highest bit of the limb and two bits."""
         below = self._below_is_minus
         return self._top ^ ((one | other) & below[1] | one & other & below[2])
-
-
-def _registered(m: Module, value: Any, name: str) -> Any:
-    later = Signal.like(value, name=name)
-    m.d.sync += later.eq(value)
-    return later
 
 
 def _shifted(m: Module, value: Value, stop: Value, steps: range) -> tuple[Value, Value, Value]:
