@@ -225,6 +225,7 @@ def test_oracle_is_right():
                 assert FORMATS[name].nearest(rounded) == wanted.view(np.uint32)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ALL_FORMATS)
 def test_random_lists(everything, form):
     rng = random.Random(form)
@@ -243,6 +244,7 @@ def f32(value: float) -> int:
     return int(np.float32(value).view(np.uint32))
 
 
+@pytest.mark.nightly
 def test_known_sum_in_every_order(everything):
     """1e8 + 1 - 1e8 + 1 is 2 in all 24 orders; an f32 adder says 0, 1 or 2."""
     numbers = [f32(1e8), f32(1), f32(-1e8), f32(1)]
@@ -250,6 +252,7 @@ def test_known_sum_in_every_order(everything):
     assert set(sums_of(everything, "f32", orders)) == {f32(2)}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ALL_FORMATS)
 def test_order_changes_no_bit(everything, form):
     rng = random.Random(f"orders of {form}")
@@ -259,6 +262,7 @@ def test_order_changes_no_bit(everything, form):
         assert len(set(sums_of(everything, form, orders))) == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ALL_FORMATS)
 def test_every_pair_of_powers_of_two(everything, form):
     """Every exponent gap, from the smallest subnormal on: sum, difference, and back again."""
@@ -274,6 +278,7 @@ def test_every_pair_of_powers_of_two(everything, form):
     check(everything, form, [[a, b, a | f.sign] for a, b in pairs[::5]])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ALL_FORMATS)
 def test_ties_and_what_decides_them(everything, form):
     """A tie goes to even, unless anything at all, however small, stands below or is missing."""
@@ -294,6 +299,7 @@ def test_ties_and_what_decides_them(everything, form):
     check(everything, form, random.Random(form).sample(lists, min(len(lists), 8000)))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ALL_FORMATS)
 def test_as_many_as_there_is_room_for(everything, form):
     """128 of the largest, of one sign or all but one back again; 72 as from a switch's ports."""
@@ -310,6 +316,7 @@ def test_as_many_as_there_is_room_for(everything, form):
     check(everything, form, lists)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ALL_FORMATS)
 def test_specials(everything, form):
     """Every list of up to four of: both zeros, both infinities, NaNs, both ones, the largest."""
@@ -322,12 +329,14 @@ def test_specials(everything, form):
     check(everything, form, [list(numbers) for numbers in lists])
 
 
+@pytest.mark.nightly
 def test_every_pair_of_fp8(everything):
     """All 2^16 pairs of both."""
     for form in ("e4m3", "e5m2"):
         check(everything, form, [[a, b] for a in range(256) for b in range(256)])
 
 
+@pytest.mark.nightly
 def test_flush_to_zero(exact_player):
     """Subnormals of f32 count as zeros of their sign, and so do results; of bf16 they are kept."""
     player = exact_player((Dtype.BF16, Dtype.F32), ftz=True)
@@ -343,6 +352,7 @@ BUILDS = [(Dtype.BF16,), (Dtype.F16,), (Dtype.F32,), (Dtype.E4M3,), (Dtype.E5M2,
           (Dtype.F16, Dtype.E4M3, Dtype.E5M2), (Dtype.BF16, Dtype.E5M2)]  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtypes", BUILDS, ids=lambda dtypes: "_".join(d.name for d in dtypes))
 def test_builds(exact_player, dtypes):
     """Each type by itself, and types that share in other ways; room for few contributions."""

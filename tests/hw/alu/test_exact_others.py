@@ -48,6 +48,7 @@ def reduce_word(numbers: list[int], dtype: Dtype, op: Op, bits: int) -> int:
     return result
 
 
+@pytest.mark.nightly
 def test_integers_pass(exact_player):
     """Sums, minima and bits of integers are as in every order, with float sums between them."""
     rng = random.Random(5)
@@ -67,6 +68,7 @@ def test_integers_pass(exact_player):
         assert want is None or got == want, job
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name.lower())
 @pytest.mark.parametrize("op", [Op.MIN, Op.MAX], ids=lambda op: op.name.lower())
 def test_minimum_and_maximum(exact_player, dtype, op):
