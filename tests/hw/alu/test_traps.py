@@ -26,12 +26,18 @@ def each(*forms: FloatFormat):
     return pytest.mark.parametrize("form", forms, ids=[form.name for form in forms])
 
 
-@pytest.fixture(params=["", "-alu", "-alu-half"], ids=["own", "alu", "alu-half"])
-def kind(request, form):
-    """The format's own adder, and those of the ALU, which serve several formats."""
-    if f"{form.name}-add{request.param}" not in TARGETS:
-        pytest.skip(f"no such adder has {form.name}")
-    return request.param
+KINDS = {"own": "", "alu": "-alu", "alu-half": "-alu-half"}
+
+
+def each_adder(*forms: FloatFormat):
+    """Each format in its own adder, and in those of the ALU, which serve several formats."""
+    cases = [
+        pytest.param(form, kind, id=f"{name}-{form.name}")
+        for form in forms
+        for name, kind in KINDS.items()
+        if f"{form.name}-add{kind}" in TARGETS
+    ]
+    return pytest.mark.parametrize(("form", "kind"), cases)
 
 
 @functools.cache
@@ -94,7 +100,7 @@ def powers(form: FloatFormat) -> range:
     return range(least(form) - form.mantissa_bits, greatest(form) + 1)
 
 
-@each(*FORMATS)
+@each_adder(*FORMATS)
 def test_one_and_every_power_of_two(form, kind):
     """1 + 2^k and 1 - 2^k at every gap of exponents: small terms are lost, not moved too little.
 
@@ -115,12 +121,12 @@ def test_one_and_every_power_of_two(form, kind):
     check_sums(form, kind, sums)
 
 
-@each(BF16)
+@each_adder(BF16)
 def test_one_and_the_smallest_normal(form, kind):
     check_sums(form, kind, [(0x3F80, 0x0080, 0x3F80), (0x3F80, 0x0001, 0x3F80)])
 
 
-@each(*FORMATS)
+@each_adder(*FORMATS)
 def test_half_goes_to_the_even_one(form, kind):
     """Halfway between two numbers: the one whose last bit is zero, up or down, of either sign."""
     digits = form.mantissa_bits
@@ -138,7 +144,7 @@ def test_half_goes_to_the_even_one(form, kind):
     check_sums(form, kind, [tuple(bits_of(value, form) for value in s) for s in sums])
 
 
-@each(*FORMATS)
+@each_adder(*FORMATS)
 def test_more_than_half_goes_up(form, kind):
     """Three quarters of the last place: truncation would lose them."""
     digits = form.mantissa_bits
@@ -151,7 +157,7 @@ def test_more_than_half_goes_up(form, kind):
     check_sums(form, kind, [tuple(bits_of(value, form) for value in s) for s in sums])
 
 
-@each(*FORMATS)
+@each_adder(*FORMATS)
 def test_one_bit_far_below_breaks_a_tie(form, kind):
     """Half of the last place and one bit more, or less, wherever that bit is: the sticky bit."""
     digits = form.mantissa_bits
@@ -169,7 +175,7 @@ def test_one_bit_far_below_breaks_a_tie(form, kind):
     check_sums(form, kind, [tuple(bits_of(value, form) for value in s) for s in sums])
 
 
-@each(*FORMATS)
+@each_adder(*FORMATS)
 def test_sum_carries_into_the_next_exponent(form, kind):
     """All ones and half of the last place: the carry runs through into the exponent."""
     digits = form.mantissa_bits
@@ -178,7 +184,7 @@ def test_sum_carries_into_the_next_exponent(form, kind):
     check_sums(form, kind, [tuple(bits_of(value, form) for value in s) for s in sums])
 
 
-@each(*FORMATS)
+@each_adder(*FORMATS)
 def test_subnormals_grow_into_normals(form, kind):
     """The step from the largest subnormal to the smallest normal is one of the last place."""
     smallest = 1 << form.mantissa_bits
@@ -189,7 +195,7 @@ def test_subnormals_grow_into_normals(form, kind):
     check_sums(form, kind, sums)
 
 
-@each(*FORMATS)
+@each_adder(*FORMATS)
 def test_cancellation_is_exact(form, kind):
     """Neighbours leave one last place, at every exponent; equal numbers leave +0."""
     smallest = 1 << form.mantissa_bits
@@ -207,13 +213,13 @@ def test_cancellation_is_exact(form, kind):
     check_sums(form, kind, sums)
 
 
-@each(BF16)
+@each_adder(BF16)
 def test_largest_and_a_little_overflow(form, kind):
     """7c40 + 7f7f is infinity; it once came out as a NaN in a published adder."""
     check_sums(form, kind, [(0x7C40, 0x7F7F, 0x7F80), (0xFC40, 0xFF7F, 0xFF80)])
 
 
-@each(*FORMATS)
+@each_adder(*FORMATS)
 def test_overflow(form, kind):
     """Half of the last place above the largest overflows, less does not; fp8 saturates."""
     digits = form.mantissa_bits
@@ -227,7 +233,7 @@ def test_overflow(form, kind):
     check_sums(form, kind, sums)
 
 
-@each(*FORMATS)
+@each_adder(*FORMATS)
 def test_nan_on_each_side(form, kind):
     """Quiet and signalling, of either sign: the canonical NaN comes out."""
     nans = [form.nan & sign(form) - 1]
@@ -247,7 +253,7 @@ def test_nan_on_each_side(form, kind):
     check_sums(form, kind, sums)
 
 
-@each(*WITH_INFINITIES)
+@each_adder(*WITH_INFINITIES)
 def test_infinities(form, kind):
     """An infinity wins over numbers, two of different signs are no number; fp8 saturates."""
     plus, minus = form.infinity, sign(form) | form.infinity
@@ -258,7 +264,7 @@ def test_infinities(form, kind):
     check_sums(form, kind, sums)
 
 
-@each(*FORMATS)
+@each_adder(*FORMATS)
 def test_zeros(form, kind):
     """+0 but for -0 + -0; a number and a zero is the number; what cancels is +0."""
     minus, one = sign(form), bits_of(1.0, form)
