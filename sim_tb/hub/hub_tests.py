@@ -592,4 +592,4 @@ async def throughput(dut):
             assert measured[f"stores_{experts}"] >= 0.8, measured
         # Two entries of four cycles each fit beside the nine flits of an answer.
         for experts in (1, 2):
-            assert measured[f"loads_{experts}"] >= 0.95, measured
+            assert measured[f"loads_{experts}"] >= 0.85, measured
