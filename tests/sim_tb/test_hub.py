@@ -50,7 +50,9 @@ def test_chunks_of_256_bytes():
     run_block("hub", config, TESTS, tests=RANDOM, stalls=0.1, params={"latency": [0, 40]})
 
 
-@pytest.mark.parametrize("dtypes", ["all+f64", "bf16", "f32,u64,b32"])
+@pytest.mark.parametrize(
+    "dtypes", ["all", "f32,u64,b32", pytest.param("all+f64", marks=pytest.mark.nightly)]
+)
 def test_types_that_are_built(dtypes):
     config = load_preset("tiny", dtypes=dtypes, memory_width=256)
     tests = ["loads_of_every_reduction", "loads_of_what_is_not_built"]
