@@ -8,7 +8,17 @@ from dysharp.sim_tb.mutation import Mutant, run_mutant
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "_"))
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(
+            mutant,
+            id=mutant.name.replace(" ", "_"),
+            marks=[pytest.mark.nightly] if number % 3 and "::" not in mutant.test else [],
+        )
+        for number, mutant in enumerate(MUTANTS)
+    ],
+)
 def test_mutant_is_caught(mutant):
     assert mutant.test in run_mutant(mutant)
 

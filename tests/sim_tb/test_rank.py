@@ -149,6 +149,12 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.nightly] if number % 3 else [])
+        for number, mutant in enumerate(MUTANTS)
+    ],
+)
 def test_mutants_are_caught(mutant):
     assert run_mutant(mutant)
