@@ -1,0 +1,1 @@
+"""The fast player: long traffic round a switch in C++, checked against expectations in numpy."""
