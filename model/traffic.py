@@ -5,6 +5,7 @@ share the link. The busiest link's count is the least number of cycles in which 
 done (one flit a cycle and direction).
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -26,10 +27,14 @@ if TYPE_CHECKING:
     from dysharp.model.trace import Trace
 
 __all__ = [
+    "Move",
     "Scheme",
     "Direction",
+    "Rows",
     "Traffic",
     "Comparison",
+    "chunks_by_link",
+    "count_moves",
     "count_traffic",
     "compare_traffic",
     "compare_with_deepep",
@@ -37,12 +42,25 @@ __all__ = [
 ]
 
 
-class Scheme(Enum):
-    """How tokens travel."""
+class Move(Enum):
+    """How the chunks of a row travel between its source and the GPUs that it reaches."""
 
-    DYSHARP = "dysharp"
-    """MM_ST and collapsed MM_ACK, MM_LDR and reduced MM_RSP."""
-    DEEPEP_NORMAL = "deepep_normal"
+    MULTICAST = "multicast"
+    """MM_ST, copied and pruned by the switch; the MM_ACKs collapse into one."""
+    REDUCE = "reduce"
+    """MM_LDR, copied and pruned; the MM_RSPs are reduced to one."""
+    WRITE = "write"
+    """The source sends a WR to each GPU and gets a WR_ACK from each."""
+    WRITE_BACK = "write_back"
+    """Each GPU sends a WR to the source and gets a WR_ACK."""
+
+
+class Scheme(Enum):
+    """How the tokens of a batch travel; the value is the move of each stage."""
+
+    DYSHARP = (Move.MULTICAST, Move.REDUCE)
+    """Dynamic multimem: one packet with a list in each stage."""
+    DEEPEP_NORMAL = (Move.WRITE, Move.WRITE_BACK)
     """Unicast, one copy for each distinct GPU, expert outputs of a GPU added before they return:
     WR and WR_ACK in both stages."""
 
@@ -56,18 +74,92 @@ class Direction(Enum):
     """Switch to GPU."""
 
 
-@dataclass(frozen=True, eq=False)
-class Traffic:
-    """Flits of one batch.
+class _List(Enum):
+    """The TX flits of a packet."""
+
+    NONE = 0
+    WHOLE = 1
+    PRUNED = 2
+
+
+@dataclass(frozen=True)
+class _Leg:
+    """Packets of one command on one link of their way.
 
     Parameters
     ----------
-    scheme : how tokens travel
+    cmd, direction : what crosses which direction
+    at_source : on the link of the row's source, else on that of each GPU it reaches
+    copies : one for each of these GPUs, else one
+    data, targets : DATA and TX flits that it has beside its header
+    """
+
+    cmd: Cmd
+    direction: Direction
+    at_source: bool
+    copies: bool
+    data: bool = False
+    targets: _List = _List.NONE
+
+
+_UP, _DOWN = Direction.UP, Direction.DOWN
+_LEGS: dict[Move, tuple[_Leg, ...]] = {
+    Move.MULTICAST: (
+        _Leg(Cmd.MM_ST, _UP, True, False, data=True, targets=_List.WHOLE),
+        _Leg(Cmd.MM_ST, _DOWN, False, True, data=True, targets=_List.PRUNED),
+        _Leg(Cmd.MM_ACK, _UP, False, True),
+        _Leg(Cmd.MM_ACK, _DOWN, True, False),
+    ),
+    Move.REDUCE: (
+        _Leg(Cmd.MM_LDR, _UP, True, False, targets=_List.WHOLE),
+        _Leg(Cmd.MM_LDR, _DOWN, False, True, targets=_List.PRUNED),
+        _Leg(Cmd.MM_RSP, _UP, False, True, data=True),
+        _Leg(Cmd.MM_RSP, _DOWN, True, False, data=True),
+    ),
+    Move.WRITE: (
+        _Leg(Cmd.WR, _UP, True, True, data=True),
+        _Leg(Cmd.WR, _DOWN, False, True, data=True),
+        _Leg(Cmd.WR_ACK, _UP, False, True),
+        _Leg(Cmd.WR_ACK, _DOWN, True, True),
+    ),
+    Move.WRITE_BACK: (
+        _Leg(Cmd.WR, _UP, False, True, data=True),
+        _Leg(Cmd.WR, _DOWN, True, True, data=True),
+        _Leg(Cmd.WR_ACK, _UP, True, True),
+        _Leg(Cmd.WR_ACK, _DOWN, False, True),
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What travels: blocks of memory, cut into chunks.
+
+    Parameters
+    ----------
+    source : GPU of each row, [T]
+    entries : target ids of each row on each GPU, [T, G], as the links see them
+    chunks, data : chunks of each row on each link, and DATA flits in them, [T, links]
+    listed : the ids travel in TX flits; not so for a preset group and in unicast
+    """
+
+    source: NDArray[np.int64]
+    entries: NDArray[np.int64]
+    chunks: NDArray[np.int64]
+    data: NDArray[np.int64]
+    listed: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """Flits of one batch or of another load on the links.
+
+    Parameters
+    ----------
     flits : int64 [stage, direction, GPU, link]; stage 0 Dispatch, 1 Combine
     by_command : flits over all links and both directions, by command
     """
 
-    scheme: Scheme
     flits: NDArray[np.int64]
     by_command: dict[Cmd, int]
 
@@ -127,6 +219,7 @@ def count_traffic(
     chunk_bytes: int = 128,
     links: int = 1,
     base: int = DEFAULT_BASE,
+    stages: Collection[int] = (0, 1),
 ) -> Traffic:
     """Count the flits of a batch.
 
@@ -138,6 +231,7 @@ def count_traffic(
     chunk_bytes, links : of the hardware
     base : multimem address of the object. A chunk's link is that of its multimem address, in every
         scheme
+    stages : what is counted, 0 Dispatch, 1 Combine
 
     Raises
     ------
@@ -148,59 +242,42 @@ def count_traffic(
     if block_bytes < FLIT_BYTES or block_bytes % FLIT_BYTES:
         raise UserError(f"Token block must be a multiple of {FLIT_BYTES} bytes, not {block_bytes}")
     lists = target_lists(routing, placement, policies)
-    entries = _entries(lists, routing, placement, policies)
-    chunks, data = _chunks_by_link(routing, block_bytes, chunk_bytes, links, base)
-    flits = np.zeros((2, 2, placement.gpus, links), np.int64)
+    rows = Rows(
+        routing.source,
+        _entries(lists, routing, placement, policies),
+        *chunks_by_link(routing.aidx, block_bytes, chunk_bytes, links, base),
+    )
+    return count_moves({stage: (scheme.value[stage], rows) for stage in stages})
+
+
+def count_moves(moves: Mapping[int, tuple[Move, Rows]]) -> Traffic:
+    """Count the flits of rows that move; ``moves`` has the move of a stage and what it moves."""
+    shapes = {(rows.entries.shape[1], rows.chunks.shape[1]) for _, rows in moves.values()}
+    (shape,) = shapes
+    flits = np.zeros((2, 2, *shape), np.int64)
     by_command: dict[Cmd, int] = {}
-
-    def send(
-        cmd: Cmd,
-        stage: int,
-        direction: Direction,
-        extra: NDArray[np.int64],
-        times: NDArray[np.int64],
-        *,
-        carries: bool,
-        at_source: bool,
-    ) -> None:
-        """Add packets of 1 + ``extra`` flits, plus data if it carries any, for each chunk.
-
-        ``times`` [T, G] packets a chunk; those at the source are on its links, others on GPU g's.
-        """
-        for link in range(links):
-            count = times * (1 + extra) * chunks[:, link, None]
-            if carries:
-                count = count + times * data[:, link, None]
-            by_command[cmd] = by_command.get(cmd, 0) + int(count.sum())
-            if at_source:
-                np.add.at(flits[stage, direction.value, :, link], routing.source, count.sum(axis=1))
-            else:
-                flits[stage, direction.value, :, link] += count.sum(axis=0)
-
-    up, down, none = Direction.UP, Direction.DOWN, np.zeros((1, 1), np.int64)
-    copies = (entries > 0).astype(np.int64)
-    if scheme is Scheme.DEEPEP_NORMAL:
-        send(Cmd.WR, 0, up, none, copies, carries=True, at_source=True)
-        send(Cmd.WR, 0, down, none, copies, carries=True, at_source=False)
-        send(Cmd.WR_ACK, 0, up, none, copies, carries=False, at_source=False)
-        send(Cmd.WR_ACK, 0, down, none, copies, carries=False, at_source=True)
-        send(Cmd.WR, 1, up, none, copies, carries=True, at_source=False)
-        send(Cmd.WR, 1, down, none, copies, carries=True, at_source=True)
-        send(Cmd.WR_ACK, 1, up, none, copies, carries=False, at_source=True)
-        send(Cmd.WR_ACK, 1, down, none, copies, carries=False, at_source=False)
-        return Traffic(scheme, flits, by_command)
-    total = entries.sum(axis=1, keepdims=True)
-    one = (total > 0).astype(np.int64)
-    whole, pruned = tx_flits(total), tx_flits(entries)
-    send(Cmd.MM_ST, 0, up, whole, one, carries=True, at_source=True)
-    send(Cmd.MM_ST, 0, down, pruned, copies, carries=True, at_source=False)
-    send(Cmd.MM_ACK, 0, up, none, copies, carries=False, at_source=False)
-    send(Cmd.MM_ACK, 0, down, none, one, carries=False, at_source=True)
-    send(Cmd.MM_LDR, 1, up, whole, one, carries=False, at_source=True)
-    send(Cmd.MM_LDR, 1, down, pruned, copies, carries=False, at_source=False)
-    send(Cmd.MM_RSP, 1, up, none, copies, carries=True, at_source=False)
-    send(Cmd.MM_RSP, 1, down, none, one, carries=True, at_source=True)
-    return Traffic(scheme, flits, by_command)
+    for stage, (move, rows) in moves.items():
+        copies = (rows.entries > 0).astype(np.int64)
+        total = rows.entries.sum(axis=1, keepdims=True)
+        one = (total > 0).astype(np.int64)
+        targets = {
+            _List.NONE: np.zeros((1, 1), np.int64),
+            _List.WHOLE: tx_flits(total) if rows.listed else np.zeros((1, 1), np.int64),
+            _List.PRUNED: tx_flits(rows.entries) if rows.listed else np.zeros((1, 1), np.int64),
+        }
+        for leg in _LEGS[move]:
+            times = copies if leg.copies else one
+            table = flits[stage, leg.direction.value]
+            for link in range(shape[1]):
+                count = times * (1 + targets[leg.targets]) * rows.chunks[:, link, None]
+                if leg.data:
+                    count = count + times * rows.data[:, link, None]
+                by_command[leg.cmd] = by_command.get(leg.cmd, 0) + int(count.sum())
+                if leg.at_source:
+                    np.add.at(table[:, link], rows.source, count.sum(axis=1))
+                else:
+                    table[:, link] += count.sum(axis=0)
+    return Traffic(flits, by_command)
 
 
 def remote_copies(routing: Routing, placement: Placement, policies: Policies) -> float:
@@ -279,8 +356,12 @@ def _entries(
     return entries
 
 
-def _chunks_by_link(
-    routing: Routing, block_bytes: int, chunk_bytes: int, links: int, base: int
+def chunks_by_link(
+    aidx: NDArray[np.integer],
+    block_bytes: int,
+    chunk_bytes: int,
+    links: int,
+    base: int = DEFAULT_BASE,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Chunks, and DATA flits in them, of each row on each link, both [T, links].
 
@@ -295,10 +376,7 @@ def _chunks_by_link(
         number[link] += 1
         data[link] += -(-min(chunk_bytes, block_bytes - offset) // FLIT_BYTES)
     first = np.array(
-        [
-            link_of(base + (int(a) << stride), links=links, chunk_bytes=chunk_bytes)
-            for a in routing.aidx
-        ],
+        [link_of(base + (int(a) << stride), links=links, chunk_bytes=chunk_bytes) for a in aidx],
         np.int64,
     )
     pick = np.arange(links) ^ first[:, None]
