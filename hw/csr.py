@@ -50,6 +50,7 @@ class CsrBank(Component):
     <COMMAND> : Out, what is written, for the one cycle of the write; otherwise 0
     <STATUS> : In, what is read
     <STICKY> : In, a bit that is high sets its register's bit, also in the cycle of a clear
+    <STICKY>_held : Out, what the register holds
     <FIRST> : In, captured when its lowest field is high and the register holds nothing
     <window> : Out(window_port), one for each window
 
@@ -81,6 +82,8 @@ class CsrBank(Component):
                 members[register.name] = Out(register.shape)
             elif register.access is not Access.CONSTANT:
                 members[register.name] = In(register.shape)
+            if register.access is Access.STICKY:
+                members[f"{register.name}_held"] = Out(register.shape)
         if counters:
             members["events"] = In(data.StructLayout(counters))
         members |= {window.name: Out(window.port) for window in registers.windows}
@@ -183,6 +186,7 @@ class CsrBank(Component):
             m.d.comb += port.eq(held)
         elif kind is Access.STICKY:
             m.d.sync += held.eq(held & ~(written & enable) | port)
+            m.d.comb += Value.cast(getattr(self, f"{register.name}_held")).eq(held)
         else:
             first = register.fields[0]
             valid = slice(first.lsb, first.lsb + first.width)

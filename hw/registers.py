@@ -26,6 +26,7 @@ from dysharp.hw.gpu.tracker_windows import tracker_windows
 from dysharp.hw.packet import Cmd, Header, Status, Tag
 from dysharp.hw.parameters import ORDERS
 from dysharp.hw.register_map import Access, Field, Register, RegisterMap, Window
+from dysharp.hw.switch.session import TICKS
 
 __all__ = [
     "DESIGN",
@@ -41,7 +42,7 @@ __all__ = [
 
 DESIGN = 0x4459
 """What every identity register starts with: ``DY``."""
-REVISION = 1
+REVISION = 2
 """Counts changes of the maps that software must know of."""
 
 
@@ -60,6 +61,7 @@ SWITCH_ERRORS = (
     Status.POISONED,
     Status.UNKNOWN_TARGET,
     Status.NOT_A_MEMBER,
+    Status.NEVER_RESERVABLE,
 )
 """What a switch can find wrong."""
 
@@ -272,11 +274,48 @@ def switch_registers(
                     (Field("order", 16, 2, "0 arrival, 1 rank, 2 exact"), ORDERS.index(order)),
                 ],
             ),
+            _number(
+                "session_timeout",
+                0x0C,
+                32,
+                f"cycles after which a session is answered without its missing answers, to a "
+                f"{TICKS}th; at least {TICKS} and 4 for each session; 0: never",
+            ),
+            _number(
+                "stall_limit",
+                0x10,
+                32,
+                "cycles after which a packet that stops in the middle is cut short; 0: never",
+            ),
+            _number(
+                "drop_limit",
+                0x14,
+                32,
+                "cycles after which an output whose flit is not taken fails; 0: never",
+            ),
+            Register(
+                "free_retired",
+                0x18,
+                (
+                    Field("port", 0, _width(Tag, "port"), "the port whose sessions are freed"),
+                    Field("free", 8, 1, "do it"),
+                ),
+                "Frees the retired sessions of a port, whose missing answers will never come.",
+                Access.COMMAND,
+            ),
+            _number("retired", 0x1C, 16, "sessions that are retired now", Access.STATUS),
             *_error_log(SWITCH_ERRORS),
             _arithmetic(arithmetic),
+            _number(
+                "failed",
+                0x34,
+                72,
+                "ports that owe an answer or take no flit, a bit a port; none is sent a request",
+                Access.STICKY,
+            ),
             *_counters(
                 SWITCH_ERRORS,
-                5 * ports,
+                6 * ports,
                 [
                     ("dropped", 4 * ports, 32, "posted and response packets dropped for an error"),
                     ("stray", ports, 32, "contributions that no session expected"),
@@ -286,6 +325,8 @@ def switch_registers(
                     ("results", ports, 32, "answers sent for a session"),
                     ("session_waits", ports, 32, "port and cycle pairs: a request waits for one"),
                     ("session_cycles", ports * sessions, 64, "session and cycle pairs in use"),
+                    ("timeouts", ports, 32, "sessions answered without their missing answers"),
+                    ("drained", 2 * ports, 32, "flits dropped at outputs that failed"),
                 ],
             ),
         ),

@@ -50,6 +50,12 @@ class Egress(Component):
     """In(stream of session_request), from this port's ingress."""
     session: Any
     """Out(SessionId), what is reserved when ``reserve`` is taken."""
+    exhausted: Signal
+    """Out, all sessions are retired."""
+    tick: Signal
+    """In, of the session clock."""
+    free_retired: Signal
+    """In, a pulse."""
     port: Signal
     """In, of this port; constant."""
     gpu: Signal
@@ -62,8 +68,14 @@ class Egress(Component):
     """Out(LogEntry)."""
     fault: Any
     """Out(Fault), of the reduction unit."""
+    timeout_fault: Any
+    """Out(Fault), a pulse for each session that timed out."""
+    missing: Signal
+    """Out, a bit a port, a pulse: it owes an answer to a session that timed out."""
     occupied: Signal
     """Out, sessions in use."""
+    retired: Signal
+    """Out, sessions that are retired."""
     events: Any
     """Out(ReductionEvents)."""
 
@@ -86,13 +98,19 @@ class Egress(Component):
                 "error": In(FlitStream),
                 "reserve": In(session_stream(ports)),
                 "session": Out(SessionId),
+                "exhausted": Out(1),
+                "tick": In(1),
+                "free_retired": In(1),
                 "port": In(7),
                 "gpu": In(7),
                 "tx_req": Out(FlitStream),
                 "tx_rsp": Out(FlitStream),
                 "log": Out(LogEntry),
                 "fault": Out(Fault),
+                "timeout_fault": Out(Fault),
+                "missing": Out(ports),
                 "occupied": Out(range(sessions + 1)),
+                "retired": Out(range(sessions + 1)),
                 "events": Out(ReductionEvents),
             }
         )
@@ -129,9 +147,15 @@ class Egress(Component):
         m.d.comb += [
             prune.gpu.eq(self.gpu),
             reduction.port.eq(self.port),
+            reduction.tick.eq(self.tick),
+            reduction.free_retired.eq(self.free_retired),
             self.session.eq(reduction.session),
+            self.exhausted.eq(reduction.exhausted),
             self.log.eq(reduction.log),
             self.fault.eq(reduction.fault),
+            self.timeout_fault.eq(reduction.timeout_fault),
+            self.missing.eq(reduction.missing),
+            self.retired.eq(reduction.retired),
             self.occupied.eq(reduction.occupied),
             self.events.eq(reduction.events),
         ]

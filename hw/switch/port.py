@@ -17,7 +17,7 @@ from dysharp.hw.switch.ingress import FAULTS, Ingress
 from dysharp.hw.switch.object_table import ObjectEntry
 from dysharp.hw.switch.reduction_ports import LogEntry
 
-__all__ = ["LINK_EDGE", "Port", "port_events"]
+__all__ = ["LINK_EDGE", "Port", "port_control", "port_events"]
 
 LINK_EDGE = Signature(
     {
@@ -31,7 +31,33 @@ LINK_EDGE = Signature(
 """Edge of one port: a request and a response stream each way, and the order of accumulation."""
 
 _STREAMS = ("rx_req", "rx_rsp", "tx_req", "tx_rsp")
-_FAULT_SOURCES = len(FAULTS) + 1
+_FAULT_SOURCES = len(FAULTS) + 2
+
+
+def port_control(*, ports: int) -> data.StructLayout:
+    """What software and the other ports tell a port about failures.
+
+    Parameters
+    ----------
+    ports : ports of the switch plane
+
+    Members
+    -------
+    session_tick : of the session clock
+    free_retired : a pulse; this port's retired sessions are free again once they are answered
+    failed : a bit for each port that is not to be sent a request
+    stall_limit : cycles after which a packet that stops in the middle is cut short; 0 for never
+    drop_limit : cycles after which an output whose flit is not taken fails; 0 for never
+    """
+    return data.StructLayout(
+        {
+            "session_tick": 1,
+            "free_retired": 1,
+            "failed": ports,
+            "stall_limit": 32,
+            "drop_limit": 32,
+        }
+    )
 
 
 def port_events(*, ports: int, sessions: int) -> data.StructLayout:
@@ -55,6 +81,8 @@ def port_events(*, ports: int, sessions: int) -> data.StructLayout:
             "results": 1,
             "session_waits": 1,
             "session_cycles": range(sessions + 1),
+            "timeouts": 1,
+            "drained": range(3),
         }
     )
 
@@ -88,6 +116,8 @@ class Port(Component):
     """In, of this port; constant."""
     objects: Any
     """In(array of ObjectEntry)."""
+    control: Any
+    """In(:func:`port_control`)."""
     req: Any
     """Out(Broadcast), requests into the crossbar."""
     rsp: Any
@@ -98,6 +128,10 @@ class Port(Component):
     """Out(:func:`port_events`)."""
     fault: Any
     """Out(Fault), one of those found in a cycle."""
+    failures: Signal
+    """Out, a bit a port, a pulse: it has failed."""
+    retired: Signal
+    """Out, sessions of this port that are retired."""
 
     def __init__(
         self,
@@ -128,11 +162,14 @@ class Port(Component):
                 "port": In(7),
                 "gpu": In(7),
                 "objects": In(data.ArrayLayout(ObjectEntry(gpus=gpus), objects)),
+                "control": In(port_control(ports=self.ports)),
                 "req": Out(Broadcast(self.ports)),
                 "rsp": Out(Broadcast(self.ports)),
                 "inputs": In(Lanes).array(self.ports),
                 "events": Out(port_events(ports=self.ports, sessions=sessions)),
                 "fault": Out(Fault),
+                "failures": Out(self.ports),
+                "retired": Out(range(sessions + 1)),
             }
         )
 
@@ -172,7 +209,11 @@ class Port(Component):
         connect(m, ingress.rsp, flipped(self.rsp))
         connect(m, ingress.error, egress.error)
         connect(m, ingress.reserve, egress.reserve)
-        m.d.comb += ingress.session.eq(egress.session)
+        m.d.comb += [
+            ingress.session.eq(egress.session),
+            egress.tick.eq(self.control.session_tick),
+            egress.free_retired.eq(self.control.free_retired),
+        ]
         for outer, inner in zip(self.inputs, egress.inputs, strict=True):
             connect(m, flipped(outer), inner)
         connect(m, egress.tx_req, flipped(link.tx_req))
@@ -184,13 +225,14 @@ class Port(Component):
     def _count(self, m: Module, ingress, egress) -> None:
         """Counts of this cycle, shown in the next, so that they bound no path."""
         link, events = self.link, self.events
-        faults = [*(ingress.faults[k] for k in range(len(FAULTS))), egress.fault]
+        found = [ingress.faults[k] for k in range(len(FAULTS))]
+        faults = [*found, egress.fault, egress.timeout_fault]
         streams = {name: getattr(link, name) for name in _STREAMS}
         stalls = {name: s.valid & ~s.ready for name, s in streams.items()}
         reduction = egress.events
         stray = reduction.late | reduction.unexpected | reduction.surplus | reduction.wrong_length
         m.d.sync += [
-            events.dropped.eq(sum(fault.valid & ~fault.answered for fault in faults[:-1])),
+            events.dropped.eq(sum(fault.valid & ~fault.answered for fault in found)),
             events.stray.eq(stray),
             events.rx_stalls.eq(stalls["rx_req"] + stalls["rx_rsp"]),
             events.tx_stalls.eq(stalls["tx_req"] + stalls["tx_rsp"]),
@@ -199,13 +241,16 @@ class Port(Component):
             events.results.eq(reduction.answered),
             events.session_waits.eq(ingress.events.replicate.session_wait),
             events.session_cycles.eq(egress.occupied),
+            events.timeouts.eq(egress.missing.any()),
+            self.failures.eq(egress.missing),
+            self.retired.eq(egress.retired),
         ]
         for name, s in streams.items():
             m.d.sync += events[f"{name}_flits"].eq(s.valid & s.ready)
         for status in Status:
             if status.value:
-                found = sum(fault.valid & (fault.status == status) for fault in faults)
-                m.d.sync += events[f"error_{status.name.lower()}"].eq(found)
+                count = sum(fault.valid & (fault.status == status) for fault in faults)
+                m.d.sync += events[f"error_{status.name.lower()}"].eq(count)
 
         first: Any = Signal(Fault, name="first_fault")
         for fault in reversed(faults):

@@ -66,18 +66,32 @@ class ReductionUnit(Component):
     """In(stream of session_request)."""
     session: Any
     """Out(SessionId), what is reserved when ``reserve`` is taken."""
+    exhausted: Signal
+    """Out, every session is retired, so none can be reserved."""
     i: stream.Interface
     """In(stream of Contribution)."""
     port: Signal
     """In, this port; constant."""
+    tick: Signal
+    """In, a pulse, :data:`~dysharp.hw.switch.session.TICKS` times in a session's time."""
+    free_retired: Signal
+    """In, a pulse: retired sessions are free again once they are answered."""
     o: stream.Interface
     """Out(FlitStream), answers to this port's GPU."""
     log: Any
     """Out(LogEntry)."""
     fault: Any
     """Out(Fault), a pulse for each dropped or poisoned contribution and each wrong sum."""
+    timeout: Any
+    """Out(Timeout), a pulse for each session that times out."""
+    missing: Signal
+    """Out, with ``timeout``: a bit for each port that owes the session an answer."""
+    timeout_fault: Any
+    """Out(Fault), a pulse for each session that timed out, when its answer is made."""
     occupied: Signal
     """Out, sessions in use."""
+    retired: Signal
+    """Out, those of them that are retired."""
     events: Any
     """Out(ReductionEvents)."""
 

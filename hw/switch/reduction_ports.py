@@ -10,7 +10,7 @@ from dysharp.hw.switch.crosspoint import Contribution
 from dysharp.hw.switch.error_answer import Fault
 from dysharp.hw.switch.session import SessionId, session_stream
 
-__all__ = ["LogEntry", "ReductionEvents", "reduction_signature"]
+__all__ = ["LogEntry", "ReductionEvents", "Timeout", "reduction_signature"]
 
 
 class LogEntry(data.Struct):
@@ -27,6 +27,19 @@ class LogEntry(data.Struct):
     maddr: 48
     stage: 1
     source: 7
+
+
+class Timeout(data.Struct):
+    """A session that is answered without its missing answers; a pulse.
+
+    Members
+    -------
+    valid : there is one in this cycle
+    id : the session, which is retired
+    """
+
+    valid: 1
+    id: SessionId
 
 
 class ReductionEvents(data.Struct):
@@ -56,15 +69,40 @@ def reduction_signature(*, ports: int, sessions: int) -> dict[str, Any]:
     ----------
     ports : ports of the switch plane
     sessions : sessions of the unit
+
+    Members
+    -------
+    reserve : In(stream of session_request); the session that is taken shows in ``session``
+    exhausted : Out, all sessions are retired, so none can be reserved
+    i : In(stream of Contribution)
+    port : In, the port that the requests came from; constant
+    tick : In, a pulse :data:`~dysharp.hw.switch.session.TICKS` times in a session's time
+    free_retired : In, a pulse; the retired sessions are free again once they are answered
+    o : Out(FlitStream), answers to the port's GPU
+    log : Out(LogEntry), in the order of arrival
+    fault : Out(Fault), a pulse for each dropped or poisoned contribution and each wrong sum
+    timeout : Out(Timeout)
+    missing : Out, with ``timeout.valid``: a bit for each port that owes the session an answer
+    timeout_fault : Out(Fault), a pulse for each session that timed out, with its request's
+        command and address, when its answer is made
+    occupied, retired : Out, sessions in use; those of them that are retired
+    events : Out(ReductionEvents)
     """
     return {
         "reserve": In(session_stream(ports)),
         "session": Out(SessionId),
+        "exhausted": Out(1),
         "i": In(stream.Signature(Contribution)),
         "port": In(7),
+        "tick": In(1),
+        "free_retired": In(1),
         "o": Out(FlitStream),
         "log": Out(LogEntry),
         "fault": Out(Fault),
+        "timeout": Out(Timeout),
+        "missing": Out(ports),
+        "timeout_fault": Out(Fault),
         "occupied": Out(range(sessions + 1)),
+        "retired": Out(range(sessions + 1)),
         "events": Out(ReductionEvents),
     }

@@ -7,6 +7,7 @@ from dysharp.hw.packet import Attr, Cmd
 __all__ = [
     "MAX_SESSIONS",
     "SESSION_COUNT_BITS",
+    "TICKS",
     "SessionId",
     "session_request",
     "session_stream",
@@ -16,6 +17,9 @@ MAX_SESSIONS = 256
 """A replica's tag has eight bits for the session."""
 SESSION_COUNT_BITS = 8
 """Entries of a list, or GPUs of a preset group."""
+
+TICKS = 32
+"""Parts of the time that a session may take; it times out with the first one that is over."""
 
 
 class SessionId(data.Struct):

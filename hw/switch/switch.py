@@ -1,5 +1,7 @@
 """The switch: ports round a buffered crossbar, one object table, one register bank."""
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from amaranth import Cat, Const, Module, Signal, Value
@@ -12,6 +14,7 @@ from dysharp.hw.registers import switch_registers
 from dysharp.hw.share import place
 from dysharp.hw.switch.object_table import ObjectTable
 from dysharp.hw.switch.port import LINK_EDGE, Port
+from dysharp.hw.switch.session_clock import SessionClock
 
 __all__ = ["Switch", "switch_block"]
 
@@ -69,6 +72,8 @@ class Switch(Component):
         m.submodules.registers = place(bank)
         connect(m, flipped(self.s_axil), bank.bus)
         connect(m, bank.objects, table.window)
+        m.submodules.session_clock = place(clock := SessionClock())
+        m.d.comb += clock.timeout.eq(bank.session_timeout)
 
         ports = [self._port() for _ in range(config.ports)]
         for p, port in enumerate(ports):
@@ -78,6 +83,13 @@ class Switch(Component):
                 port.port.eq(Const(p, 7)),
                 port.gpu.eq(Const(p // config.links, 7)),
                 port.objects.eq(table.entries),
+                port.control.session_tick.eq(clock.tick),
+                port.control.free_retired.eq(
+                    bank.free_retired.free & (bank.free_retired.port == p)
+                ),
+                port.control.failed.eq(bank.failed_held),
+                port.control.stall_limit.eq(bank.stall_limit),
+                port.control.drop_limit.eq(bank.drop_limit),
             ]
         for source, writer in enumerate(ports):
             for sink, reader in enumerate(ports):
@@ -108,6 +120,11 @@ class Switch(Component):
         """
         for name, _ in bank.events.shape():
             m.d.sync += bank.events[name].eq(_tree_sum([port.events[name] for port in ports]))
+        failures = [port.failures for port in ports]
+        m.d.sync += [
+            bank.failed.eq(reduce(or_, failures)),
+            bank.retired.eq(_tree_sum([port.retired for port in ports])),
+        ]
         first: Any = Signal(bank.first_error.shape(), name="first")
         for p, port in reversed(list(enumerate(ports))):
             with m.If(port.fault.valid):

@@ -229,6 +229,7 @@ def test_sticky_bit_survives_a_clear_in_the_same_cycle():
         assert await master.read(0x20) == (0b100010, OKAY)
         assert await master.write(0x20, 0xFF) == OKAY
         assert await master.read(0x20) == (0b000010, OKAY)
+        assert ctx.get(bench.bank.seen_held.x) == 1 and ctx.get(bench.bank.seen_held.y) == 0
         ctx.set(bench.bank.seen.x, 0)
         assert await master.write(0x20, 0b100000) == OKAY
         assert await master.read(0x20) == (0b000010, OKAY)
