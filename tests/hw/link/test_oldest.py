@@ -35,8 +35,8 @@ def test_the_oldest_of_the_last_cycle_is_granted(count):
             assert (grant != 0) == (request != 0)
             assert grant & ~request == 0 and grant & (grant - 1) == 0
             candidates = [k for k in range(count) if asked >> k & 1]
-            oldest = max(candidates, key=lambda k: (waits[k], -k)) if candidates else None
-            favoured = oldest is not None and request >> oldest & 1 and since_turn < 3
+            oldest = max(candidates, key=lambda k: (waits[k], -k), default=count)
+            favoured = request >> oldest & 1 and since_turn < 3
             if favoured:
                 assert grant == 1 << oldest
                 by_age += advance
