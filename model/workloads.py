@@ -79,6 +79,11 @@ class Workload:
         return len(self.port)
 
     @property
+    def multimem(self) -> NDArray[np.bool_]:
+        """Requests with a multimem address."""
+        return self.cmd != Cmd.WR.value
+
+    @property
     def limit(self) -> int:
         """Least cycles: all requests at once."""
         return self.traffic.limit()
@@ -225,8 +230,9 @@ def permutation(config: Config, *, chunks: int, streams: int, seed: int) -> Work
 
 
 def incast(config: Config, *, chunks: int, streams: int) -> Workload:
-    """Each GPU writes ``chunks`` chunks to GPU 0."""
-    return _unicast(config, "incast", np.zeros((config.gpus, chunks), np.int64), streams)
+    """Each other GPU writes ``chunks`` chunks to GPU 0."""
+    takers = np.zeros((config.gpus - 1, chunks), np.int64)
+    return _unicast(config, "incast", takers, streams, first=1)
 
 
 def _through_switch(policies: Policies) -> None:
@@ -260,12 +266,14 @@ def _static(config: Config, name: str, move: Move, chunks: int, streams: int) ->
     return _build(name, [part], np.zeros((0, 0), np.int32), traffic)
 
 
-def _unicast(config: Config, name: str, takers: NDArray[np.int64], streams: int) -> Workload:
-    """One chunk for each of the takers [G, n] of each GPU's writes."""
-    gpus, chunks = takers.shape
-    index = np.arange(gpus * chunks)
-    source, taker = index // chunks, takers.ravel()
-    entries = np.zeros((len(index), gpus), np.int64)
+def _unicast(
+    config: Config, name: str, takers: NDArray[np.int64], streams: int, first: int = 0
+) -> Workload:
+    """One chunk for each taker [sources, n] of what the GPUs from ``first`` on write."""
+    chunks = takers.shape[1]
+    index = np.arange(takers.size)
+    source, taker = first + index // chunks, takers.ravel()
+    entries = np.zeros((len(index), config.gpus), np.int64)
     entries[index, taker] = 1
     offset = index * config.chunk_bytes
     link = _link(config, DEFAULT_BASE + offset)

@@ -139,7 +139,7 @@ def test_closed_forms_of_the_other_workloads():
     unicast = uniform_unicast(config, chunks=chunks, streams=1, seed=2).traffic.flits
     assert (unicast[0] == 10 * chunks * (gpus - 1)).all() and not unicast[1].any()
     assert (permutation(config, chunks=chunks, streams=1, seed=2).traffic.flits[0] == 10 * 7).all()
-    assert incast(config, chunks=chunks, streams=1).limit == 9 * gpus * chunks + chunks
+    assert incast(config, chunks=chunks, streams=1).limit == 9 * (gpus - 1) * chunks
 
 
 def test_permutation_and_uniform_reach_other_gpus_alike():

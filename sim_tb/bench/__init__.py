@@ -1,0 +1,1 @@
+"""The switch's bench: workloads at line rate on the fast player, measured and drawn."""
