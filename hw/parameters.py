@@ -11,10 +11,7 @@ from dysharp.hw.errors import ConfigError
 from dysharp.hw.packet import CHUNK_BYTES, FLIT_BYTES, MAX_FLITS
 from dysharp.hw.rules import check_fields, is_power_of_two, ruled_field
 
-__all__ = ["MIN_QUEUE_DEPTH", "ORDERS", "Config", "GpuConfig", "SwitchConfig"]
-
-MIN_QUEUE_DEPTH = MAX_FLITS + 1
-"""The longest packet, and the one flit that may be on its way while room is judged."""
+__all__ = ["ORDERS", "Config", "GpuConfig", "SwitchConfig"]
 
 ORDERS = ("arrival", "rank", "exact")
 """The orders in which a switch accumulates."""
@@ -30,10 +27,17 @@ class SwitchConfig:
         For a field that breaks its rule.
     """
 
-    queue_depth: int = ruled_field(
-        "Queue depth",
-        "flits in each queue of the crossbar; the longest packet and one more flit must fit",
-        low=MIN_QUEUE_DEPTH,
+    request_depth: int = ruled_field(
+        "Request depth",
+        "flits in each queue of requests in the crossbar; the longest packet must fit",
+        low=MAX_FLITS,
+        high=1024,
+        default=40,
+    )
+    response_depth: int = ruled_field(
+        "Response depth",
+        "flits in each queue of responses in the crossbar; the longest packet must fit",
+        low=MAX_FLITS,
         high=1024,
         default=40,
     )

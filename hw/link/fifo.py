@@ -1,4 +1,4 @@
-"""First-in first-out queues: a RAM-based one, and a two-entry one that cuts every path."""
+"""First-in first-out queues: one in a RAM, and two of flip-flops that cut paths."""
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.hdl import Shape, ShapeLike
@@ -8,7 +8,7 @@ from amaranth.lib.wiring import Component, In, Out
 from dysharp.hw.memory import Ram
 from dysharp.hw.share import place
 
-__all__ = ["Fifo", "Skid"]
+__all__ = ["Bypass", "Fifo", "Skid"]
 
 
 def _width(shape: ShapeLike) -> int:
@@ -132,4 +132,46 @@ class Skid(Component):
             ]
         with m.Elif(self.i.valid & ~back_valid):
             m.d.sync += [back.eq(self.i.payload), back_valid.eq(1)]
+        return m
+
+
+class Bypass(Component):
+    """One-entry queue of flip-flops that registers ready alone.
+
+    Latency: none; a word passes in the cycle in which it comes, and is held only if nobody takes it
+    then. Throughput: one word a cycle. ``i.ready`` comes straight from a register, so no path leads
+    from ``o.ready`` to ``i.ready``.
+
+    Parameters
+    ----------
+    shape : shape of a word
+    """
+
+    i: stream.Interface
+    """In, stream."""
+    o: stream.Interface
+    """Out, stream."""
+
+    def __init__(self, *, shape: ShapeLike):
+        self.shape = shape
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    @property
+    def module_name(self) -> str:
+        """``bypass_<width>``."""
+        return f"bypass_{_width(self.shape)}"
+
+    def elaborate(self, platform):
+        """``held`` keeps the word that was not taken."""
+        m = Module()
+        held = Signal(_width(self.shape))
+        is_held = Signal()
+        m.d.comb += [
+            self.i.ready.eq(~is_held),
+            self.o.valid.eq(is_held | self.i.valid),
+            Value.cast(self.o.payload).eq(Mux(is_held, held, self.i.payload)),
+        ]
+        m.d.sync += is_held.eq(self.o.valid & ~self.o.ready)
+        with m.If(~is_held):
+            m.d.sync += held.eq(self.i.payload)
         return m

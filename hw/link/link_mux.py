@@ -5,7 +5,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.config import Config
-from dysharp.hw.link.fifo import Skid
+from dysharp.hw.link.fifo import Bypass
 from dysharp.hw.link.flit import Flit, FlitStream
 from dysharp.hw.share import place
 
@@ -15,7 +15,7 @@ __all__ = ["LinkMux", "link_mux_block"]
 class LinkMux(Component):
     """Loads at most one flit a cycle, of either class, towards a link.
 
-    Latency: two cycles. Throughput: one flit a cycle for both classes together, flit by flit; a
+    Latency: one cycle. Throughput: one flit a cycle for both classes together, flit by flit; a
     class that is held back, or has nothing, leaves its cycles to the other. When both could go
     they take turns, so neither waits for more than one flit of the other. No path leads from
     ``ready`` of an output to ``ready`` of an input.
@@ -51,9 +51,9 @@ class LinkMux(Component):
         return "link_mux"
 
     def elaborate(self, platform):
-        """A skid for each class, then its register; ``load`` is whose turn it is."""
+        """What cuts ready, then a register for each class; ``loads`` is whose turn it is."""
         m = Module()
-        skids = [Skid(shape=Flit) for _ in range(2)]
+        inputs = [Bypass(shape=Flit) for _ in range(2)]
         loads = Signal(2)
         wants = Signal(2)
         first = Signal()
@@ -66,15 +66,15 @@ class LinkMux(Component):
 
         streams = ((self.i_req, self.o_req), (self.i_rsp, self.o_rsp))
         for k, (source, sink) in enumerate(streams):
-            skid = skids[k]
-            m.submodules[f"skid{k}"] = place(skid)
-            connect(m, flipped(source), skid.i)
+            waiting = inputs[k]
+            m.submodules[f"input{k}"] = place(waiting)
+            connect(m, flipped(source), waiting.i)
             is_free = sink.ready | ~sink.valid
-            m.d.comb += [wants[k].eq(skid.o.valid & is_free), skid.o.ready.eq(loads[k])]
+            m.d.comb += [wants[k].eq(waiting.o.valid & is_free), waiting.o.ready.eq(loads[k])]
             with m.If(is_free):
                 m.d.sync += sink.valid.eq(loads[k])
             with m.If(loads[k]):
-                m.d.sync += sink.payload.eq(skid.o.payload)
+                m.d.sync += sink.payload.eq(waiting.o.payload)
         return m
 
 

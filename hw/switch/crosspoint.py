@@ -2,18 +2,17 @@
 
 from typing import Any
 
-from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth import Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 
-from dysharp.hw.link.arbiter import RoundRobin
-from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.link.flit import Flit, FlitStream
 from dysharp.hw.packet import MAX_FLITS, Header
-from dysharp.hw.parameters import MIN_QUEUE_DEPTH
 from dysharp.hw.share import place
+from dysharp.hw.switch.packet_queue import Lane, PacketQueue
+from dysharp.hw.switch.queue_reader import QueueReader
 
-__all__ = ["Broadcast", "Lane", "Lanes", "Contribution", "QueueReader", "Column"]
+__all__ = ["Broadcast", "Column", "Contribution", "Lanes"]
 
 
 def Broadcast(ports: int) -> Signature:
@@ -27,30 +26,17 @@ def Broadcast(ports: int) -> Signature:
     -------
     flit : Out, one flit a cycle, the same for every output
     push : Out, a bit an output: this flit enters its queue in this cycle
-    want : Out, flits of the packet that is to go next, 1 to 32
-    fits : In, a bit an output: its queue has room for ``want`` flits even if a flit is pushed in
-        this very cycle. It depends on ``want`` and registers only, never on ``push``. A queue that
-        fits stays so until the next push.
+    credit : In, a bit an output: a flit has left its queue; registered. Who writes counts them
+        (:class:`~dysharp.hw.switch.credits.Credits`) and pushes only what has room.
     """
     return Signature(
         {
             "flit": Out(Flit),
             "push": Out(ports),
-            "want": Out(range(MAX_FLITS + 1)),
-            "fits": In(ports),
+            "credit": In(ports),
         }
     )
 
-
-Lane = Signature(
-    {
-        "flit": Out(Flit),
-        "push": Out(1),
-        "want": Out(range(MAX_FLITS + 1)),
-        "fits": In(1),
-    }
-)
-"""One output's share of a :func:`Broadcast`, as the ingress sees it."""
 
 Lanes = Signature({"req": Out(Lane), "rsp": Out(Lane)})
 """Both classes of one input."""
@@ -69,85 +55,6 @@ class Contribution(data.Struct):
     source: 7
 
 
-class QueueReader(Component):
-    """Takes whole packets from the heads of ``count`` queues, in turn.
-
-    Latency: none from a queue's head once it is chosen; one cycle to choose it. Throughput: one
-    flit a cycle and no bubble between packets, neither from different queues (the next one is
-    chosen while the last flit leaves) nor from one queue (the choice rests where it was).
-    Fairness: round robin by packet; a queue that has just been served is passed over once.
-
-    Parameters
-    ----------
-    count : queues
-    """
-
-    valid: Signal
-    """In, a bit a queue: its head is a flit."""
-    starts: Signal
-    """In, a bit a queue: its head is the header of a packet that this reader takes."""
-    flits: Any
-    """In, the heads."""
-    take: Signal
-    """Out, a bit a queue: its head is taken in this cycle."""
-    o: stream.Interface
-    """Out(FlitStream), the packets."""
-    index: Signal
-    """Out, the queue that ``o`` comes from."""
-
-    def __init__(self, *, count: int):
-        if count < 1:
-            raise ValueError(f"Count must be at least 1, not {count!r}")
-        self.count = count
-        super().__init__(
-            {
-                "valid": In(count),
-                "starts": In(count),
-                "flits": In(data.ArrayLayout(Flit, count)),
-                "take": Out(count),
-                "o": Out(FlitStream),
-                "index": Out(range(count)),
-            }
-        )
-
-    @property
-    def module_name(self) -> str:
-        """``queue_reader_<count>``."""
-        return f"queue_reader_{self.count}"
-
-    def elaborate(self, platform):
-        """A registered choice selects the head; the next choice is made when it is not needed."""
-        m = Module()
-        turn = RoundRobin(count=self.count)
-        m.submodules.turn = place(turn)
-        within = Signal()
-        chosen = Signal(self.count)
-        starts = Signal()
-        transfer = Signal()
-        free = Signal()
-
-        head = Array(self.flits[k] for k in range(self.count))[self.index]
-        m.d.comb += [
-            chosen.eq(1 << self.index),
-            starts.eq((self.starts & chosen).any()),
-            self.o.valid.eq(Mux(within, (self.valid & chosen).any(), starts)),
-            self.o.payload.eq(head),
-            transfer.eq(self.o.valid & self.o.ready),
-            self.take.eq(Mux(transfer, chosen, 0)),
-        ]
-        with m.If(transfer):
-            m.d.sync += within.eq(~self.o.payload.last)
-
-        m.d.comb += [
-            free.eq(Mux(transfer, self.o.payload.last, ~within & ~starts)),
-            turn.request.eq(self.starts & ~chosen),
-            turn.advance.eq(free),
-        ]
-        with m.If(free & turn.grant.any()):
-            m.d.sync += self.index.eq(_encode(turn.grant))
-        return m
-
-
 class Column(Component):
     """The queues of one output, and the two readers that empty them in parallel.
 
@@ -155,16 +62,17 @@ class Column(Component):
     go to the link (``tx = 0``) or to the reduction unit (``tx = 1``), so that contributions never
     use the link's cycle; one response queue feeds at most one of the two at a time.
 
-    Latency: a flit pushed at t can be taken at t + 1, or at t + 2 if its queue has to be chosen
-    first. Throughput: each of the three outputs one flit a cycle, whole packets.
+    Latency: a flit pushed at t can be taken at t + 1; its credit is at the ingress at t + 2.
+    Throughput: each of the three outputs one flit a cycle, whole packets.
 
-    A packet may leave before all of it has come (the ingress writes a packet that it has begun
-    without waiting for any other queue), so an output can pause for as long as its input does.
+    If no whole packet waits, one may leave before all of it has come (the ingress writes a packet
+    that it has begun without waiting for any other queue); an output can then pause for as long as
+    that input does.
 
     Parameters
     ----------
     ports : inputs
-    queue_depth : flits a queue, at least 33
+    request_depth, response_depth : flits of a queue; the longest packet must fit
     """
 
     inputs: Any
@@ -176,12 +84,14 @@ class Column(Component):
     contribution: stream.Interface
     """Out(stream of :class:`Contribution`), for the reduction unit."""
 
-    def __init__(self, *, ports: int, queue_depth: int):
+    def __init__(self, *, ports: int, request_depth: int, response_depth: int):
         if not 2 <= ports <= 72:
             raise ValueError(f"Ports must be 2 to 72, not {ports!r}")
-        if queue_depth < MIN_QUEUE_DEPTH:
-            raise ValueError(f"Queue depth must be at least {MIN_QUEUE_DEPTH}, not {queue_depth!r}")
-        self.ports, self.queue_depth = ports, queue_depth
+        for name, depth in (("Request", request_depth), ("Response", response_depth)):
+            if depth < MAX_FLITS:
+                raise ValueError(f"{name} depth must be at least {MAX_FLITS}, not {depth!r}")
+        self.ports = ports
+        self.request_depth, self.response_depth = request_depth, response_depth
         super().__init__(
             {
                 "inputs": In(Lanes).array(ports),
@@ -193,14 +103,20 @@ class Column(Component):
 
     @property
     def module_name(self) -> str:
-        """``column_<ports>x<depth>``."""
-        return f"column_{self.ports}x{self.queue_depth}"
+        """``column_<ports>_q<request depth>x<response depth>``."""
+        return f"column_{self.ports}_q{self.request_depth}x{self.response_depth}"
 
     def elaborate(self, platform):
         """Queues, then a reader for each of the three ways out."""
         m = Module()
-        requests = [self._queue(m, f"req{k}", lane.req) for k, lane in enumerate(self.inputs)]
-        responses = [self._queue(m, f"rsp{k}", lane.rsp) for k, lane in enumerate(self.inputs)]
+        requests = [
+            self._queue(m, f"req{k}", lane.req, self.request_depth)
+            for k, lane in enumerate(self.inputs)
+        ]
+        responses = [
+            self._queue(m, f"rsp{k}", lane.rsp, self.response_depth)
+            for k, lane in enumerate(self.inputs)
+        ]
         request, response, contribution = (QueueReader(count=self.ports) for _ in range(3))
         m.submodules.read_request = place(request)
         m.submodules.read_response = place(response)
@@ -208,6 +124,7 @@ class Column(Component):
 
         for k, queue in enumerate(requests):
             m.d.comb += [
+                request.whole[k].eq(queue.whole),
                 request.flits[k].eq(queue.o.payload),
                 request.valid[k].eq(queue.o.valid),
                 request.starts[k].eq(queue.o.valid),
@@ -230,6 +147,7 @@ class Column(Component):
                 m.d.comb += [
                     reader.flits[k].eq(queue.o.payload),
                     reader.valid[k].eq(queue.o.valid),
+                    reader.whole[k].eq(queue.whole),
                 ]
             with m.If(taken):
                 m.d.sync += within.eq(~queue.o.payload.last)
@@ -244,19 +162,7 @@ class Column(Component):
         connect(m, response.o, flipped(self.response))
         return m
 
-    def _queue(self, m: Module, name: str, lane) -> Fifo:
-        queue = Fifo(shape=Flit, depth=self.queue_depth)
-        m.submodules[name] = place(queue)
-        m.d.comb += [
-            queue.i.valid.eq(lane.push),
-            queue.i.payload.eq(lane.flit),
-            lane.fits.eq(queue.level + lane.want < self.queue_depth),
-        ]
+    def _queue(self, m: Module, name: str, lane, depth: int) -> PacketQueue:
+        m.submodules[name] = place(queue := PacketQueue(depth=depth))
+        connect(m, flipped(lane), queue.lane)
         return queue
-
-
-def _encode(one_hot):
-    """Number of the bit that is set."""
-    width = len(one_hot)
-    bits = range(max(width - 1, 1).bit_length())
-    return Cat(Cat(one_hot[k] for k in range(width) if k >> bit & 1).any() for bit in bits)

@@ -11,9 +11,10 @@ from dysharp.hw.config import Config
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.link.link_mux import LinkMux
 from dysharp.hw.share import place
-from dysharp.hw.switch.crosspoint import Column, Lanes, QueueReader
+from dysharp.hw.switch.crosspoint import Column, Lanes
 from dysharp.hw.switch.error_answer import Fault
 from dysharp.hw.switch.prune import Prune
+from dysharp.hw.switch.queue_reader import QueueReader
 from dysharp.hw.switch.reduction import reduction_unit
 from dysharp.hw.switch.reduction_ports import LogEntry, ReductionEvents
 from dysharp.hw.switch.session import SessionId, session_stream
@@ -28,14 +29,14 @@ class Egress(Component):
     of the reduction unit and error answers of this port share the link's response class, whole
     packets in turn. Contributions go to the reduction unit and never use the link.
 
-    Latency: from a queue to ``tx``: three cycles for a response, four for a request (``Prune`` says
+    Latency: from a queue to ``tx``: one cycle for a response, two for a request (``Prune`` says
     when more). Throughput: one flit a cycle on the link for both classes together, and one
     contribution flit besides.
 
     Parameters
     ----------
     ports : ports of the switch plane
-    queue_depth : flits of each queue
+    request_depth, response_depth : flits of each queue
     sessions : sessions of the reduction unit
     chunk_flits : DATA flits of a chunk
     arithmetic : types that the reduction unit adds up, and how
@@ -83,13 +84,15 @@ class Egress(Component):
         self,
         *,
         ports: int,
-        queue_depth: int,
+        request_depth: int,
+        response_depth: int,
         sessions: int,
         chunk_flits: int,
         arithmetic: Arithmetic,
         order: str,
     ):
-        self.ports, self.queue_depth = ports, queue_depth
+        self.ports = ports
+        self.request_depth, self.response_depth = request_depth, response_depth
         self.sessions, self.chunk_flits = sessions, chunk_flits
         self.arithmetic, self.order = arithmetic, order
         super().__init__(
@@ -117,16 +120,20 @@ class Egress(Component):
 
     @property
     def module_name(self) -> str:
-        """``egress_<ports>x<depth>_s<sessions>x<chunk flits>_<of the arithmetic>_<order>``."""
+        """``egress_<ports>_q<depths>_s<sessions>x<chunk flits>_<of the arithmetic>_<order>``."""
         return (
-            f"egress_{self.ports}x{self.queue_depth}_s{self.sessions}x{self.chunk_flits}"
-            f"_{self.arithmetic.name}_{self.order}"
+            f"egress_{self.ports}_q{self.request_depth}x{self.response_depth}"
+            f"_s{self.sessions}x{self.chunk_flits}_{self.arithmetic.name}_{self.order}"
         )
 
     def elaborate(self, platform):
         """From the queues through pruning and reduction to the link."""
         m = Module()
-        column = Column(ports=self.ports, queue_depth=self.queue_depth)
+        column = Column(
+            ports=self.ports,
+            request_depth=self.request_depth,
+            response_depth=self.response_depth,
+        )
         prune = Prune()
         reduction = reduction_unit(
             ports=self.ports,
@@ -167,6 +174,7 @@ class Egress(Component):
             m.d.comb += [
                 turn.valid[k].eq(answer.valid),
                 turn.starts[k].eq(answer.valid),
+                turn.whole[k].eq(1),
                 turn.flits[k].eq(answer.payload),
                 answer.ready.eq(turn.take[k]),
             ]
@@ -184,7 +192,8 @@ def egress_block(config: Config) -> Egress:
     """One port's egress, as a block of its own."""
     return Egress(
         ports=config.ports,
-        queue_depth=config.switch.queue_depth,
+        request_depth=config.switch.request_depth,
+        response_depth=config.switch.response_depth,
         sessions=config.switch.sessions,
         chunk_flits=config.chunk_flits,
         arithmetic=config.arithmetic,

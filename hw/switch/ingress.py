@@ -41,8 +41,8 @@ class Ingress(Component):
     Requests and responses share nothing, so neither holds the other. Requests that are refused are
     answered by ERR packets of one flit on ``error``.
 
-    Latency: rx to ``req``: four cycles for unicast, static, or after the last TX flit; rx to
-    ``rsp``: one; rx to ``error``: three. Throughput: one flit a cycle on each.
+    Latency: rx to ``req``: two cycles for unicast, static, or after the last TX flit; rx to
+    ``rsp``: one; rx to ``error``: two or, from route, three. Throughput: one flit a cycle on each.
 
     Parameters
     ----------
@@ -50,6 +50,7 @@ class Ingress(Component):
     objects : entries of the object table
     chunk_bytes : 128 or 256
     gpu_address_bit : lowest of the seven bits of a plain address that name its GPU
+    request_depth, response_depth : flits of the queues that ``req`` and ``rsp`` write
     dtypes : types that can be reduced
     """
 
@@ -86,11 +87,14 @@ class Ingress(Component):
         objects: int,
         chunk_bytes: int,
         gpu_address_bit: int,
+        request_depth: int,
+        response_depth: int,
         dtypes: tuple[Dtype, ...],
     ):
         self.gpus, self.links, self.ports = gpus, links, gpus * links
         self.object_count = objects
         self.chunk_bytes, self.gpu_address_bit = chunk_bytes, gpu_address_bit
+        self.request_depth, self.response_depth = request_depth, response_depth
         self.dtypes = dtypes
         super().__init__(
             {
@@ -111,16 +115,17 @@ class Ingress(Component):
 
     @property
     def module_name(self) -> str:
-        """``ingress_<gpus>x<links>_o<objects>_c<chunk bytes>_a<address bit>_<types>``."""
+        """``ingress_<gpus>x<links>_o<objects>_c<chunk bytes>_a<address bit>_q<depths>_<types>``."""
         return (
             f"ingress_{self.gpus}x{self.links}_o{self.object_count}_c{self.chunk_bytes}"
-            f"_a{self.gpu_address_bit}_{dtypes_name(self.dtypes)}"
+            f"_a{self.gpu_address_bit}_q{self.request_depth}x{self.response_depth}"
+            f"_{dtypes_name(self.dtypes)}"
         )
 
     def elaborate(self, platform):
         """Requests from left to right, responses below, errors to the side."""
         m = Module()
-        parser = Parser(responses=False, chunk_bytes=self.chunk_bytes)
+        parser = Parser(responses=False, chunk_bytes=self.chunk_bytes, registered=False)
         route = Route(
             gpus=self.gpus,
             links=self.links,
@@ -129,9 +134,9 @@ class Ingress(Component):
             gpu_address_bit=self.gpu_address_bit,
             dtypes=self.dtypes,
         )
-        replicate = Replicate(ports=self.ports)
+        replicate = Replicate(ports=self.ports, queue_depth=self.request_depth)
         rsp_parser = Parser(responses=True, chunk_bytes=self.chunk_bytes)
-        forward = Forward(ports=self.ports)
+        forward = Forward(ports=self.ports, queue_depth=self.response_depth)
         m.submodules.req_parser = place(parser)
         m.submodules.route = place(route)
         m.submodules.replicate = place(replicate)
@@ -184,5 +189,7 @@ def ingress_block(config: Config) -> Ingress:
         objects=config.objects,
         chunk_bytes=config.chunk_bytes,
         gpu_address_bit=config.gpu_address_bit,
+        request_depth=config.switch.request_depth,
+        response_depth=config.switch.response_depth,
         dtypes=config.arithmetic.dtypes,
     )

@@ -103,14 +103,17 @@ class Parser(Component):
     was cut off names no target) to ``len``, and its last flit is poison. Poison that comes in
     counts on a packet's last flit only. ``crc`` and ``ack``, the link layer's, leave as zero.
 
-    Latency: one cycle. Throughput: one flit a cycle, without a bubble between packets; a packet
-    that is padded holds ``i`` for as many cycles as flits are missing. ``o``, ``error`` and
-    ``i.ready`` come from registers. Stalls while ``o`` or ``error`` is full (two entries each).
+    Latency: one cycle, or none for one that is not ``registered``. Throughput: one flit a cycle,
+    without a bubble between packets; a packet that is padded holds ``i`` for as many cycles as
+    flits are missing. ``error`` comes from registers; ``o`` and ``i.ready`` too if ``registered``,
+    else ``o`` follows ``i`` and ``i.ready`` follows ``o.ready``. Stalls while ``o`` or ``error`` is
+    full.
 
     Parameters
     ----------
     responses : parse a stream of responses; else one of requests
     chunk_bytes : 128 or 256
+    registered : ``o`` is a queue of two entries; without it whoever reads ``o`` has the register
 
     Source
     ------
@@ -128,10 +131,11 @@ class Parser(Component):
     events: Any
     """Out(ParserEvents)."""
 
-    def __init__(self, *, responses: bool, chunk_bytes: int):
+    def __init__(self, *, responses: bool, chunk_bytes: int, registered: bool = True):
         if chunk_bytes not in CHUNK_BYTES:
             raise ValueError(f"Chunk bytes must be 128 or 256, not {chunk_bytes!r}")
         self.responses, self.chunk_bytes = bool(responses), chunk_bytes
+        self.registered = bool(registered)
         super().__init__(
             {
                 "i": In(FlitStream),
@@ -144,14 +148,19 @@ class Parser(Component):
 
     @property
     def module_name(self) -> str:
-        """``parser_<req|rsp>_<chunk bytes>``."""
-        return f"parser_{'rsp' if self.responses else 'req'}_{self.chunk_bytes}"
+        """``parser_<req|rsp>_<chunk bytes>[_comb]``."""
+        kind = "rsp" if self.responses else "req"
+        return f"parser_{kind}_{self.chunk_bytes}" + ("" if self.registered else "_comb")
 
     def elaborate(self, platform):
-        """Check the header, follow the packet, then one register stage on each way out."""
+        """Check the header, follow the packet, then the register stages."""
         m = Module()
-        m.submodules.out = place(out := Skid(shape=ParsedFlit))
         m.submodules.errors = place(errors := Skid(shape=ErrorAnswer))
+        o: Any = self.o
+        if self.registered:
+            m.submodules.out = place(out := Skid(shape=ParsedFlit))
+            connect(m, out.o, flipped(self.o))
+            o = out.i
         flit = self.i.payload
         header: Any = Signal(Header)
         m.d.comb += header.eq(flit.data)
@@ -167,7 +176,7 @@ class Parser(Component):
             Signal(name=name) for name in ("room", "accept", "at_header", "begin", "refuse")
         )
         m.d.comb += [
-            room.eq(out.i.ready & errors.i.ready),
+            room.eq(o.ready & errors.i.ready),
             self.i.ready.eq(room & ~padding),
             accept.eq(self.i.valid & self.i.ready),
             at_header.eq(~dropping & (left == 0)),
@@ -177,9 +186,8 @@ class Parser(Component):
 
         word: Any = Signal(ParsedFlit)
         still_left = Signal(5)
-        is_last, emit, misframed = Signal(), Signal(), Signal()
+        is_last, offer, emit, misframed = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            emit.eq(begin | accept & ~dropping & ~at_header | padding & room),
             still_left.eq(Mux(at_header, header.len, left - 1)),
             is_last.eq(still_left == 0),
             misframed.eq(~padding & (flit.last != is_last)),
@@ -225,10 +233,11 @@ class Parser(Component):
             m.d.sync += dropping.eq(~flit.last)
 
         m.d.comb += [
-            out.i.valid.eq(emit),
-            out.i.payload.eq(word),
+            offer.eq(padding | self.i.valid & Mux(at_header, well_formed, ~dropping)),
+            emit.eq(offer & room),
+            o.valid.eq(offer & errors.i.ready),
+            Value.cast(o.payload).eq(Value.cast(word)),
         ]
-        connect(m, out.o, flipped(self.o))
         answer = errors.i.payload
         m.d.comb += [
             answer.tag.eq(header.tag),
@@ -316,10 +325,10 @@ def _without_link_fields(m: Module, header) -> Value:
 
 
 def parser_block(config: Config) -> Parser:
-    """The parser of a port's requests, as a block of its own."""
-    return Parser(responses=False, chunk_bytes=config.chunk_bytes)
+    """The parser of a switch port's requests, as a block of its own."""
+    return Parser(responses=False, chunk_bytes=config.chunk_bytes, registered=False)
 
 
 def response_parser_block(config: Config) -> Parser:
-    """The parser of a port's responses, as a block of its own."""
+    """The parser of a switch port's responses, as a block of its own."""
     return Parser(responses=True, chunk_bytes=config.chunk_bytes)

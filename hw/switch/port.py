@@ -102,7 +102,7 @@ class Port(Component):
     objects : entries of the object table
     chunk_bytes : 128 or 256
     gpu_address_bit : lowest of the seven bits of a plain address that name its GPU
-    queue_depth : flits of each queue
+    request_depth, response_depth : flits of each queue of a class
     sessions : sessions of the reduction unit
     arithmetic : types that can be reduced, and how
     order : the order in which the reduction unit adds up
@@ -141,7 +141,8 @@ class Port(Component):
         objects: int,
         chunk_bytes: int,
         gpu_address_bit: int,
-        queue_depth: int,
+        request_depth: int,
+        response_depth: int,
         sessions: int,
         arithmetic: Arithmetic,
         order: str,
@@ -154,7 +155,8 @@ class Port(Component):
             "chunk_bytes": chunk_bytes,
             "gpu_address_bit": gpu_address_bit,
         }
-        self.queue_depth, self.sessions = queue_depth, sessions
+        self.depths = {"request_depth": request_depth, "response_depth": response_depth}
+        self.sessions = sessions
         self.arithmetic, self.order = arithmetic, order
         super().__init__(
             {
@@ -175,24 +177,25 @@ class Port(Component):
 
     @property
     def module_name(self) -> str:
-        """``port_<gpus>x<links>_o<objects>_c<chunk bytes>_a<address bit>_q<depth>_s<sessions>``,
+        """``port_<gpus>x<links>_o<objects>_c<chunk bytes>_a<address bit>_q<depths>_s<sessions>``,
         the arithmetic's name and the order.
         """
         return (
             "port_{gpus}x{links}_o{objects}_c{chunk_bytes}_a{gpu_address_bit}".format(
                 **self.options
             )
-            + f"_q{self.queue_depth}_s{self.sessions}_{self.arithmetic.name}_{self.order}"
+            + "_q{request_depth}x{response_depth}".format(**self.depths)
+            + f"_s{self.sessions}_{self.arithmetic.name}_{self.order}"
         )
 
     def elaborate(self, platform):
         """Receive, transmit, count."""
         m = Module()
         link = self.link
-        ingress = Ingress(**self.options, dtypes=self.arithmetic.dtypes)
+        ingress = Ingress(**self.options, **self.depths, dtypes=self.arithmetic.dtypes)
         egress = Egress(
             ports=self.ports,
-            queue_depth=self.queue_depth,
+            **self.depths,
             sessions=self.sessions,
             chunk_flits=self.options["chunk_bytes"] // FLIT_BYTES,
             arithmetic=self.arithmetic,

@@ -4,11 +4,11 @@ from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from dysharp.hw.config import Config
-from dysharp.hw.link.fifo import Fifo, Skid
-from dysharp.hw.link.flit import FlitStream
+from dysharp.hw.link.fifo import Bypass, Fifo
+from dysharp.hw.link.flit import Flit, FlitStream
 from dysharp.hw.packet import (
     CMD_RULES,
     FLIT_BITS,
@@ -108,11 +108,10 @@ class Prune(Component):
     list (unicast, static, responses) pass unchanged but for the cleared ``crc``, at the same
     latency. The ingress sends a list only where it has a target, so it never becomes empty.
 
-    Latency: two cycles for a packet without a list or with up to 8 targets; one more for every
+    Latency: one cycle for a packet without a list, two with up to 8 targets; one more for every
     further TX flit, since the header goes first and needs the last of them. Throughput: one flit
     a cycle, no bubble for lists up to 8; a longer one may cost one cycle, when its last TX flit
-    completes a flit and leaves a rest. At full, ``i.ready`` is low; no path leads from ``o.ready``
-    to ``i.ready``.
+    completes a flit and leaves a rest. ``i.ready`` comes from a register.
 
     Source
     ------
@@ -138,15 +137,17 @@ class Prune(Component):
     def elaborate(self, platform):
         """Scan: headers aside, lists compacted, all else queued. Emit: header, then its flits."""
         m = Module()
-        heads = Skid(shape=_Head)
+        arriving = Bypass(shape=Flit)
         bodies = Fifo(shape=_Body, depth=tx_flits(MAX_TARGETS))
-        m.submodules.heads = place(heads)
+        heads: Any = stream.Signature(_Head).create(path=("heads",))
+        m.submodules.arriving = place(arriving)
         m.submodules.bodies = place(bodies)
-        self._scan(m, heads.i, bodies.i)
-        self._emit(m, heads.o, bodies.o)
+        connect(m, flipped(self.i), arriving.i)
+        self._scan(m, arriving.o, heads, bodies.i)
+        self._emit(m, heads, bodies.o)
         return m
 
-    def _scan(self, m: Module, heads, bodies) -> None:
+    def _scan(self, m: Module, i, heads, bodies) -> None:
         """Split the input into ``heads`` and ``bodies``; a header waits for the end of its list."""
         compactor = Compactor()
         m.submodules.compactor = place(compactor)
@@ -166,17 +167,12 @@ class Prune(Component):
         m.d.comb += [
             in_list.eq(list_left != 0),
             list_ends.eq(list_left == 1),
-            accept_header.eq(self.i.valid & self.i.ready & at_header),
-            accept_body.eq(self.i.valid & self.i.ready & ~at_header),
+            accept_header.eq(i.valid & i.ready & at_header),
+            accept_body.eq(i.valid & i.ready & ~at_header),
+            i.ready.eq(~owes_rest & Mux(at_header, ~is_waiting | heads.ready, bodies.ready)),
         ]
-        with m.If(owes_rest):
-            m.d.comb += self.i.ready.eq(0)
-        with m.Elif(at_header):
-            m.d.comb += self.i.ready.eq(~is_waiting | heads.ready)
-        with m.Else():
-            m.d.comb += self.i.ready.eq(bodies.ready & (~list_ends | heads.ready))
-        with m.If(self.i.valid & self.i.ready):
-            m.d.sync += at_header.eq(self.i.payload.last)
+        with m.If(i.valid & i.ready):
+            m.d.sync += at_header.eq(i.payload.last)
 
         # The list: the targets of this GPU close up; full flits leave, up to 7 ids are kept.
         ids = compactor.ids
@@ -186,8 +182,8 @@ class Prune(Component):
         leaves_rest = Signal()
         split = data.View(PruneInfo, waiting.header.crc).split
         m.d.comb += [
-            Value.cast(ids).eq(self.i.payload.data),
-            compactor.match.eq(Cat((i != NO_TARGET) & (i >> split == self.gpu) for i in ids)),
+            Value.cast(ids).eq(i.payload.data),
+            compactor.match.eq(Cat((id != NO_TARGET) & (id >> split == self.gpu) for id in ids)),
             compactor.held.eq(total),
             compactor.kept.eq(kept),
             matches.eq(_count_ones(compactor.match)),
@@ -219,11 +215,12 @@ class Prune(Component):
         with m.Else():
             m.d.comb += [
                 bodies.valid.eq(accept_body),
-                bodies.payload.data.eq(self.i.payload.data),
-                bodies.payload.poison.eq(self.i.payload.poison),
+                bodies.payload.data.eq(i.payload.data),
+                bodies.payload.poison.eq(i.payload.poison),
             ]
 
-        # Headers: one waits a cycle, or until its list is known.
+        # Headers: one waits a cycle, or until its list is known. If it cannot leave with the last
+        # of its list, what the list made of it is kept.
         m.d.comb += [
             heads.valid.eq(is_waiting & (~in_list | list_ends & accept_body)),
             head_leaves.eq(heads.valid & heads.ready),
@@ -235,16 +232,18 @@ class Prune(Component):
             m.d.comb += [
                 heads.payload.header.len.eq(waiting.header.len - old_flits + tx_flits(final_total)),
                 heads.payload.header.multimem.count.eq(final_total),
-                heads.payload.poison.eq(self.i.payload.last & self.i.payload.poison),
+                heads.payload.poison.eq(i.payload.last & i.payload.poison),
             ]
         with m.If(head_leaves):
             m.d.sync += is_waiting.eq(0)
+        with m.Elif(heads.valid):
+            m.d.sync += waiting.eq(heads.payload)
         arriving: Any = Signal(Header)
-        m.d.comb += arriving.eq(self.i.payload.data)
+        m.d.comb += arriving.eq(i.payload.data)
         with m.If(accept_header):
             m.d.sync += [
                 waiting.header.eq(arriving),
-                waiting.poison.eq(self.i.payload.poison & self.i.payload.last),
+                waiting.poison.eq(i.payload.poison & i.payload.last),
                 is_waiting.eq(1),
                 list_left.eq(Mux(_has_list(arriving), tx_flits(arriving.multimem.count), 0)),
                 total.eq(0),
@@ -263,7 +262,7 @@ class Prune(Component):
                 self.o.valid.eq(heads.valid),
                 self.o.payload.data.eq(heads.payload.header),
                 self.o.payload.poison.eq(last & heads.payload.poison),
-                heads.ready.eq(transfer),
+                heads.ready.eq(self.o.ready),
             ]
             with m.If(transfer):
                 m.d.sync += [left.eq(heads.payload.header.len), poison.eq(heads.payload.poison)]

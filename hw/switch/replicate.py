@@ -11,6 +11,7 @@ from dysharp.hw.link.flit import Flit
 from dysharp.hw.memory import Ram
 from dysharp.hw.packet import MAX_FLITS, Header, PruneInfo
 from dysharp.hw.share import place
+from dysharp.hw.switch.credits import Credits
 from dysharp.hw.switch.crosspoint import Broadcast
 from dysharp.hw.switch.route_record import RoutedFlit, RouteRecord
 from dysharp.hw.switch.session import SessionId, session_stream
@@ -41,22 +42,23 @@ class ReplicateEvents(data.Struct):
 class Replicate(Component):
     """Writes each packet into the queues of all outputs in its set.
 
-    The packet at the head is begun in all those queues at once that have room for the whole of it,
-    and then written at the rate at which it comes in (cut-through). Outputs that had no room get it
-    in a later pass from the ring; so none is held up by another. A packet that needs a session is
-    not begun before it has one. The next packet's session is reserved meanwhile.
+    The packet at the head is begun in all those queues at once that have credits for the whole of
+    it, and then written at the rate at which it comes in (cut-through). Outputs that had no room
+    get it in a later pass from the ring; so none is held up by another. A packet that needs a
+    session is not begun before it has one. The next packet's session is reserved meanwhile.
 
     Replicas carry the tag {port, generation, session} and, in ``crc``, what the egress must know
     to prune the list. Unicast requests carry {port, local}, posted ones tag 0. Of a refused packet
     nothing leaves.
 
-    Latency: two cycles from the flit that decides to HDR on the bus. Throughput: one flit a cycle;
+    Latency: one cycle from the flit that decides to HDR on the bus. Throughput: one flit a cycle;
     no bubble between packets if the queues have room and sessions are free. ``i.ready`` depends
     on registers only. Stalls when the ring is full.
 
     Parameters
     ----------
     ports : outputs
+    queue_depth : flits of each queue that is written
     ring_depth : flits of the ring, a power of two; two of the longest packets must fit
 
     Source
@@ -78,12 +80,12 @@ class Replicate(Component):
     events: Any
     """Out(ReplicateEvents)."""
 
-    def __init__(self, *, ports: int, ring_depth: int = 2 * MAX_FLITS):
+    def __init__(self, *, ports: int, queue_depth: int, ring_depth: int = 2 * MAX_FLITS):
         if ring_depth < 2 * MAX_FLITS or ring_depth & ring_depth - 1:
             raise ValueError(
                 f"Ring depth must be a power of two from {2 * MAX_FLITS} on, not {ring_depth!r}"
             )
-        self.ports, self.ring_depth = ports, ring_depth
+        self.ports, self.queue_depth, self.ring_depth = ports, queue_depth, ring_depth
         super().__init__(
             {
                 "i": In(stream.Signature(RoutedFlit(ports=ports))),
@@ -97,11 +99,11 @@ class Replicate(Component):
 
     @property
     def module_name(self) -> str:
-        """``replicate_<ports>_<ring depth>``."""
-        return f"replicate_{self.ports}_{self.ring_depth}"
+        """``replicate_<ports>_q<queue depth>_<ring depth>``."""
+        return f"replicate_{self.ports}_q{self.queue_depth}_{self.ring_depth}"
 
     def elaborate(self, platform):
-        """Fill the ring, prepare the next packet, choose its queues, and write it to them."""
+        """Fill the ring, prepare the next packet, choose its queues and write it to them."""
         m = Module()
         m.submodules.ring = place(
             ring := Ram(width=Flit.as_shape().size, depth=self.ring_depth, transparent=True)
@@ -109,86 +111,88 @@ class Replicate(Component):
         m.submodules.records = place(
             records := Fifo(shape=RouteRecord(ports=self.ports), depth=_RECORDS)
         )
+        m.submodules.credits = place(
+            credits_left := Credits(queues=self.ports, depth=self.queue_depth)
+        )
         # One bit more than an address tells a full ring from an empty one.
         pointer = range(2 * self.ring_depth)
         start, head, tail = (Signal(pointer, name=name) for name in ("start", "head", "tail"))
         self._fill(m, ring, records.i, start, tail)
 
         record = records.o.payload
-        session_held: Any = Signal(SessionId)
-        has_session = Signal()
+        held: Any = Signal(SessionId)
+        is_held = Signal()
         needs_session, is_prepared = Signal(), Signal()
         m.d.comb += [
-            needs_session.eq(records.o.valid & record.needs_session & ~has_session),
+            needs_session.eq(records.o.valid & record.needs_session & ~is_held),
             is_prepared.eq(records.o.valid & (~needs_session | self.reserve.ready)),
             self.reserve.valid.eq(needs_session),
             self.reserve.payload.eq(record.session),
         ]
         with m.If(needs_session & self.reserve.ready):
-            m.d.sync += [session_held.eq(self.session), has_session.eq(1)]
+            m.d.sync += [held.eq(self.session), is_held.eq(1)]
 
-        current: Any = Signal(RouteRecord(ports=self.ports), name="current")
+        # A pass writes the packet once, to those of its queues that have room. Its first flit goes
+        # out in the cycle in which they are chosen; ``pending`` is left to a later pass.
+        within = Signal()
+        again = Signal()
+        kept: Any = Signal(RouteRecord(ports=self.ports), name="kept")
+        kept_session: Any = Signal(SessionId)
+        current: Any = Signal.like(kept, name="current")
         session: Any = Signal(SessionId)
         active, pending = Signal(self.ports), Signal(self.ports)
-        busy, at_header = Signal(), Signal()
-        flit: Any = Signal(Flit)
-        available, ends, free, begin, again = (
-            Signal(name=name) for name in ("available", "ends", "free", "begin", "again")
+        wanted, chosen, left = (
+            Signal(self.ports, name=name) for name in ("wanted", "chosen", "left")
         )
-        wanted, chosen = Signal(self.ports), Signal(self.ports)
+        flit: Any = Signal(Flit)
+        begin, moves, ends = (Signal(name=name) for name in ("begin", "moves", "ends"))
         m.d.comb += [
             flit.eq(ring.read_data),
-            available.eq(busy & (head != tail)),
-            ends.eq(available & flit.last),
-            free.eq(ends | ~busy),
             again.eq(pending.any()),
+            current.eq(Mux(again, kept, record)),
+            session.eq(Mux(again, kept_session, Mux(is_held, held, self.session))),
             wanted.eq(Mux(again, pending, Mux(is_prepared, record.session.ports, 0))),
-            self.push.want.eq(Mux(again, current.len, record.len) + 1),
-            chosen.eq(wanted & self.push.fits),
-            begin.eq(free & chosen.any()),
+            credits_left.flits.eq(current.len + 1),
+            credits_left.credit.eq(self.push.credit),
+            chosen.eq(Mux(within, 0, wanted & credits_left.fits)),
+            credits_left.take.eq(chosen),
+            begin.eq(chosen.any()),
             records.o.ready.eq(begin & ~again),
+            moves.eq(begin | within & (head != tail)),
+            ends.eq(moves & flit.last),
+            left.eq(Mux(within, pending, wanted & ~chosen)),
         ]
-        with m.If(free):
-            m.d.sync += busy.eq(begin)
         with m.If(begin):
-            m.d.sync += [
-                active.eq(chosen),
-                pending.eq(wanted & ~chosen),
-                at_header.eq(1),
-            ]
+            m.d.sync += [active.eq(chosen), pending.eq(left)]
             with m.If(~again):
-                m.d.sync += [
-                    current.eq(record),
-                    session.eq(Mux(has_session, session_held, self.session)),
-                    has_session.eq(0),
-                ]
-        with m.Elif(available):
-            m.d.sync += at_header.eq(0)
+                m.d.sync += [kept.eq(record), kept_session.eq(session), is_held.eq(0)]
+        with m.If(moves):
+            m.d.sync += within.eq(~flit.last)
 
         next_head = Signal(pointer)
-        with m.If(~available):
+        with m.If(~moves):
             m.d.comb += next_head.eq(head)
-        with m.Elif(ends & again):
+        with m.Elif(ends & left.any()):
             m.d.comb += next_head.eq(start)
         with m.Else():
             m.d.comb += next_head.eq(head + 1)
         m.d.sync += head.eq(next_head)
-        with m.If(ends & ~again):
+        with m.If(ends & ~left.any()):
             m.d.sync += start.eq(head + 1)
         m.d.comb += [
             ring.read_en.eq(1),
             ring.read_addr.eq(next_head),
             self.push.flit.eq(flit),
-            self.push.push.eq(Mux(available, active, 0)),
+            self.push.push.eq(Mux(within, Mux(moves, active, 0), chosen)),
         ]
-        with m.If(at_header):
+        with m.If(~within):
             m.d.comb += self.push.flit.data.eq(self._header(m, flit.data, current, session))
 
         m.d.comb += [
-            self.events.replicas.eq(Mux(begin, sum(chosen), 0)),
+            self.events.replicas.eq(sum(chosen)),
             self.events.again.eq(begin & again),
             self.events.session_wait.eq(needs_session & ~self.reserve.ready),
-            self.events.queue_wait.eq(free & wanted.any() & ~begin),
+            self.events.queue_wait.eq(~within & wanted.any() & ~begin),
         ]
         return m
 

@@ -26,9 +26,9 @@ class Switch(Component):
     each class, so an input never holds one output while it waits for another; each output empties
     its queues towards its link and towards its reduction unit in parallel.
 
-    Latency, idle: a unicast or static request from ``rx`` to ``tx`` in 9 cycles, one with a list
-    in one more for every TX flit. Throughput: each port one flit a cycle in and one out, both
-    classes together, and one flit of contributions a cycle besides.
+    Latency, idle: a unicast or static request from ``rx`` to ``tx`` in 5 cycles, one with a list
+    in one more for every TX flit, a response in 3. Throughput: each port one flit a cycle in and
+    one out, both classes together, and one flit of contributions a cycle besides.
 
     Parameters
     ----------
@@ -107,7 +107,8 @@ class Switch(Component):
             objects=config.objects,
             chunk_bytes=config.chunk_bytes,
             gpu_address_bit=config.gpu_address_bit,
-            queue_depth=config.switch.queue_depth,
+            request_depth=config.switch.request_depth,
+            response_depth=config.switch.response_depth,
             sessions=config.switch.sessions,
             arithmetic=config.arithmetic,
             order=config.switch.order,
@@ -146,8 +147,7 @@ def _cross(m: Module, broadcast, sink: int, lane) -> None:
     m.d.comb += [
         lane.flit.eq(broadcast.flit),
         lane.push.eq(broadcast.push[sink]),
-        lane.want.eq(broadcast.want),
-        broadcast.fits[sink].eq(lane.fits),
+        broadcast.credit[sink].eq(lane.credit),
     ]
 
 

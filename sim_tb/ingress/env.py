@@ -30,9 +30,7 @@ from dysharp.sim_tb.scoreboard import difference
 
 __all__ = ["IngressEnv", "Queues"]
 
-DEPTH = 40
 SESSION_FIELDS = ("local", "cmd", "ports", "count", "attr", "flits", "maddr", "stage")
-LONGEST = 32
 
 
 class Queues:
@@ -43,8 +41,8 @@ class Queues:
     bench : Bench
     prefix : str
     ports : int
-    want_leads : int
-        Cycles by which ``want`` comes before the packet's first flit.
+    depth : int
+        Flits that each queue holds.
 
     Attributes
     ----------
@@ -54,19 +52,17 @@ class Queues:
         Outputs that take nothing.
     """
 
-    def __init__(self, bench: Bench, prefix: str, ports: int, *, want_leads: int):
+    def __init__(self, bench: Bench, prefix: str, ports: int, *, depth: int):
         self.bench = bench
         self.name = prefix
-        self.ports = ports
+        self.ports, self.depth = ports, depth
         self.blocked: set[int] = set()
         self.drain = 1.0
         self.expected: list[deque[list[tuple[int, int, int]]]] = []
         self._values = bench.random(prefix)
         self._flit = [bench.wire(f"{prefix}_flit_{name}") for name in ("data", "last", "poison")]
         self._push = bench.wire(f"{prefix}_push")
-        self._want = bench.wire(f"{prefix}_want")
-        self._fits = bench.wire(f"{prefix}_fits")
-        self._leads = want_leads
+        self._credit = bench.wire(f"{prefix}_credit")
         self.reset()
         bench.add(self)
 
@@ -79,8 +75,7 @@ class Queues:
         self.written: list[int] = []
         """Cycles in which a flit was written anywhere."""
         self._partial: list[list[tuple[int, int, int]]] = [[] for _ in range(self.ports)]
-        self._wants = deque([0, 0], maxlen=2)
-        self._fits.write(0)
+        self._credit.write(0)
 
     @property
     def outstanding(self) -> int:
@@ -88,7 +83,6 @@ class Queues:
         return sum(map(len, self.expected))
 
     def step(self) -> None:
-        self._wants.append(self._want.read())
         push = self._push.read()
         if push:
             self.written.append(self.bench.cycle)
@@ -96,25 +90,19 @@ class Queues:
             for port in range(self.ports):
                 if push >> port & 1:
                     self._write(port, (word, last, poison))
-        fits = 0
+        credit = 0
         for port in range(self.ports):
-            if port not in self.blocked and self.levels[port]:
-                self.levels[port] -= self._values.random() < self.drain
-            fits |= (self.levels[port] + LONGEST < DEPTH) << port
-        self._fits.write(fits)
+            if port not in self.blocked and self.levels[port] > 0:
+                if self._values.random() < self.drain:
+                    self.levels[port] -= 1
+                    credit |= 1 << port
+        self._credit.write(credit)
 
     def _write(self, port: int, flit: tuple[int, int, int]) -> None:
         partial = self._partial[port]
-        if not partial:
-            length = Header.from_bits(flit[0]).len + 1
-            if self._wants[-1 - self._leads] != length:
-                self.bench.fail(
-                    f"{self.name}: want was {self._wants[-1 - self._leads]} flits "
-                    f"before a packet of {length}"
-                )
         partial.append(flit)
         self.levels[port] += 1
-        if self.levels[port] > DEPTH:
+        if self.levels[port] > self.depth:
             self.bench.fail(f"{self.name}: queue {port} overflows")
         if not flit[1]:
             return
@@ -168,8 +156,8 @@ class IngressEnv:
         self.requests = FlitSource(bench, "rx_req")
         self.responses = FlitSource(bench, "rx_rsp")
         self.queues = {
-            "req": Queues(bench, "req", self.ports, want_leads=1),
-            "rsp": Queues(bench, "rsp", self.ports, want_leads=0),
+            name: Queues(bench, name, self.ports, depth=config["switch"][f"{kind}_depth"])
+            for name, kind in (("req", "request"), ("rsp", "response"))
         }
         self.reserve = StreamSink(bench, "reserve", fields=SESSION_FIELDS, on_record=self._reserved)
         self.error = FlitSink(bench, "error", on_packet=self._answered)

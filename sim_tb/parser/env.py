@@ -202,12 +202,18 @@ class ParserEnv:
     ----------
     dut
         cocotb's handle. ``params``: ``responses`` and ``chunk_bytes``.
+
+    Attributes
+    ----------
+    latency : int
+        Cycles from ``i`` to ``o``; in a switch that of requests has none.
     """
 
     def __init__(self, dut: Any):
         self.bench = bench = Bench(dut)
         self.responses = bool(bench.params.get("responses", False))
         self.chunk_bytes = int(bench.params.get("chunk_bytes", 128))
+        self.latency = int(self.responses)
         self.source = FlitSource(bench, "i")
         self.sink = StreamSink(bench, "o", on_record=self._flit)
         self.errors = StreamSink(bench, "error", on_record=self._error)

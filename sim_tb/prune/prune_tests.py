@@ -132,5 +132,5 @@ async def no_bubble_for_short_lists(dut):
     if not tb.bench.stall_probability:
         assert tb.input.stalled == 0
         assert tb.input.last_cycle - tb.input.first_cycle + 1 == tb.input.taken
-        assert tb.sink.first_cycle - tb.source.first_cycle == 2
-        assert tb.sink.last_cycle - tb.source.last_cycle == 2
+        assert tb.sink.first_cycle - tb.source.first_cycle <= 2
+        assert tb.sink.last_cycle - tb.source.last_cycle <= 2

@@ -182,33 +182,62 @@ async def one_flit_a_cycle(dut):
             assert cycles == sink.taken - taken, f"{kind}: {cycles} for {sink.taken - taken} flits"
 
 
+async def header_to_header(tb: SwitchEnv, port: int, packet: Packet) -> dict[str, int]:
+    """Cycles from header in to header out of a request and of the answer to it, if there is one."""
+    links = [*tb.rx_req, *tb.rx_rsp, *tb.tx_req, *tb.tx_rsp]
+    for link in links:
+        link.first_cycle = -1
+    tb.send(port, packet)
+    await tb.finish()
+    sent = tb.rx_req[port].first_cycle
+    out = [sink.first_cycle for sink in tb.tx_req if sink.first_cycle >= 0]
+    answered = [source.first_cycle for source in tb.rx_rsp if source.first_cycle >= 0]
+    returned = tb.tx_rsp[port].first_cycle
+    cycles = {"request": max(out) - sent} if out else {"error": returned - sent}
+    return cycles | ({"response": returned - max(answered)} if answered else {})
+
+
 @cocotb.test()
 async def latency_of_an_idle_switch(dut):
-    """A dynamic list takes no more than one cycle longer than the static path, flit for flit."""
+    """Header in to header out: 5 cycles, with a list one more, two for each further TX flit of it.
+
+    A list is read twice, since no replica may leave before all of it is known to be right, and each
+    replica's header says how many of it are left.
+    """
     tb, traffic = await start(dut)
+    tb.delay = 0
     wide = tb.objects[0]
+    gpus = tb.config.gpus
+    store, read, write = Cmd.MM_STP, Cmd.RD, Cmd.WR
     times = {}
-    for kind in ("unicast", "static", "dynamic"):
-        packet = {
-            "unicast": traffic.unicast(cmd=Cmd.WRP, gpu=1),
-            "static": traffic.multimem(wide, cmd=Cmd.MM_STP, static=True, flits=8),
-            "dynamic": traffic.multimem(
-                wide, cmd=Cmd.MM_STP, targets=(1 << wide.split, 2 << wide.split), flits=8
-            ),
-        }[kind]
-        sinks = [tb.tx_req[port] for port in range(tb.ports)]
-        for sink in sinks:
-            sink.first_cycle = -1
-        source = tb.rx_req[0]
-        source.first_cycle = -1
-        tb.send(0, packet)
-        await tb.finish()
-        begun = max(sink.first_cycle for sink in sinks)
-        times[kind] = begun - source.first_cycle
+    for name, packet in {
+        "unicast": traffic.unicast(cmd=Cmd.WRP, gpu=1),
+        "notice": traffic.unicast(cmd=Cmd.NOTIFY, gpu=2),
+        "static": traffic.multimem(wide, cmd=store, static=True, flits=8),
+        "static load": traffic.multimem(wide, cmd=Cmd.MM_LDR, static=True, flits=8),
+    }.items():
+        times[name] = (await header_to_header(tb, 0, packet))["request"]
+    lengths = [*range(1, 9), 9, 16, 17, 40, 120]
+    for length in lengths:
+        targets = tuple(k % gpus << wide.split | k % 4 for k in range(length))
+        cmd = Cmd.MM_LDR if length % 2 else Cmd.MM_ST
+        packet = traffic.multimem(wide, cmd=cmd, targets=targets, flits=8)
+        times[length] = (await header_to_header(tb, 0, packet))["request"]
+    for name, packet in {
+        "data": traffic.unicast(cmd=read, gpu=1),
+        "ack": traffic.unicast(cmd=write, gpu=1),
+    }.items():
+        times[name] = (await header_to_header(tb, 0, packet))["response"]
+    unknown = traffic.unicast(cmd=read, gpu=gpus)
+    times["refused"] = (await header_to_header(tb, 0, unknown))["error"]
+    listed = traffic.multimem(wide, cmd=Cmd.MM_ST, targets=(gpus << wide.split,))
+    times["refused list"] = (await header_to_header(tb, 0, listed))["error"]
     cocotb.log.info(f"idle latency in cycles: {times}")
-    if not tb.bench.stall_probability:
-        # The list itself is one flit, which the header has to wait for.
-        assert times["dynamic"] <= times["static"] + 1, times
+    if tb.bench.stall_probability:
+        return
+    plain = dict.fromkeys(("unicast", "notice", "static", "static load"), 5)
+    lists = {length: 4 + 2 * -(-length // 8) for length in lengths}
+    assert times == plain | lists | {"data": 3, "ack": 3, "refused": 4, "refused list": 5}
 
 
 @cocotb.test()

@@ -26,7 +26,7 @@ EVERY_ORDER = [
     "reset_in_a_session",
 ]
 """Tests of the reduction unit that know nothing of the order of arrival."""
-MIN_QUEUES = {"order": "rank", "queue_depth": 33}
+MIN_QUEUES = {"order": "rank", "request_depth": 32, "response_depth": 32}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,111 @@
+"""Whole packets from the heads of several queues, in turn."""
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import Component, In, Out
+
+from dysharp.hw.link.arbiter import RoundRobin
+from dysharp.hw.link.flit import Flit, FlitStream
+from dysharp.hw.share import place
+
+__all__ = ["QueueReader"]
+
+
+class QueueReader(Component):
+    """Takes whole packets from the heads of ``count`` queues, in turn.
+
+    A packet that has not come whole is begun only if no whole one waits, so that an output seldom
+    pauses for its input.
+
+    Latency: none; an idle reader chooses in the cycle in which a head appears. Throughput: one flit
+    a cycle and no bubble between packets, neither from different queues nor from one queue.
+    Fairness: round robin by packet among the whole ones, and among all; a queue that has just been
+    served comes last. ``o.valid`` and ``take`` follow the heads in the same cycle.
+
+    Parameters
+    ----------
+    count : queues
+    """
+
+    valid: Signal
+    """In, a bit a queue: its head is a flit."""
+    starts: Signal
+    """In, a bit a queue: its head is the header of a packet that this reader takes."""
+    whole: Signal
+    """In, a bit a queue: a packet that starts there has come whole."""
+    flits: Any
+    """In, the heads."""
+    take: Signal
+    """Out, a bit a queue: its head is taken in this cycle."""
+    o: stream.Interface
+    """Out(FlitStream), the packets."""
+    index: Signal
+    """Out, the queue that ``o`` comes from."""
+
+    def __init__(self, *, count: int):
+        if count < 1:
+            raise ValueError(f"Count must be at least 1, not {count!r}")
+        self.count = count
+        super().__init__(
+            {
+                "valid": In(count),
+                "starts": In(count),
+                "whole": In(count),
+                "flits": In(data.ArrayLayout(Flit, count)),
+                "take": Out(count),
+                "o": Out(FlitStream),
+                "index": Out(range(count)),
+            }
+        )
+
+    @property
+    def module_name(self) -> str:
+        """``queue_reader_<count>``."""
+        return f"queue_reader_{self.count}"
+
+    def elaborate(self, platform):
+        """Choose among the starts, keep the choice until the last flit, select the head by it."""
+        m = Module()
+        turns = {"whole": self.starts & self.whole, "any": self.starts}
+        grants = {}
+        fixed, chosen, kept = Signal(), Signal(self.count), Signal(self.count)
+        for name, request in turns.items():
+            turn = RoundRobin(count=self.count)
+            m.submodules[f"turn_{name}"] = place(turn)
+            grants[name] = Signal(self.count, name=f"grant_{name}")
+            m.d.comb += [turn.request.eq(request), grants[name].eq(turn.grant)]
+            m.d.comb += turn.advance.eq(~fixed & ((chosen & turn.grant) != 0))
+        anything_whole = grants["whole"].any()
+        m.d.comb += [
+            chosen.eq(Mux(fixed, kept, Mux(anything_whole, grants["whole"], grants["any"]))),
+            self.o.valid.eq(Mux(fixed, (self.valid & kept).any(), self.starts.any())),
+            Value.cast(self.o.payload).eq(
+                _select(chosen, [self.flits[k] for k in range(self.count)])
+            ),
+            self.index.eq(_encode(chosen)),
+            self.take.eq(Mux(self.o.valid & self.o.ready, chosen, 0)),
+        ]
+        with m.If(self.o.valid):
+            m.d.sync += [kept.eq(chosen), fixed.eq(~(self.o.ready & self.o.payload.last))]
+        return m
+
+
+def _select(one_hot, values):
+    """The value whose bit is set; a plane of ANDs and a tree of ORs."""
+    terms = [
+        Value.cast(value) & bit.replicate(len(Value.cast(value)))
+        for value, bit in zip(values, one_hot, strict=True)
+    ]
+    while len(terms) > 1:
+        pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
+        terms = [pair[0] | pair[-1] for pair in pairs]
+    return terms[0]
+
+
+def _encode(one_hot):
+    """Number of the bit that is set."""
+    width = len(one_hot)
+    bits = range(max(width - 1, 1).bit_length())
+    return Cat(Cat(one_hot[k] for k in range(width) if k >> bit & 1).any() for bit in bits)
