@@ -44,7 +44,8 @@ def depth_curve(
     """
     rows = []
     for depth in depths:
-        deep = replace(config, switch=replace(config.switch, queue_depth=depth))
+        queues = replace(config.switch, request_depth=depth, response_depth=depth)
+        deep = replace(config, switch=queues)
         bench = Bench(deep, seed, tokens, player, progress)
         trace = bench.trace(ROUTINGS[0])
         note = f", queues of {depth} flits"

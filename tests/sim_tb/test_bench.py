@@ -151,7 +151,7 @@ def test_depth_curve(short: None, tmp_path: Path) -> None:
     seen: list[int] = []
 
     def deeper(config: Config, requests: Requests, **options: Any) -> Played:
-        seen.append(config.switch.queue_depth)
+        seen.append(config.switch.request_depth)
         return fake(config, requests, **options)
 
     rows = depth_curve(TINY, (40, 64), player=deeper)
