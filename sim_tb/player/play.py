@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dysharp.hw.config import Config
+from dysharp.hw.errors import UserError
+from dysharp.hw.packet import Packet, PacketError
+from dysharp.hw.register_map import Access
+from dysharp.hw.registers import maps_of
+from dysharp.sim_tb.player.arrays import read_arrays, write_arrays
+from dysharp.sim_tb.player.build import build_player
+from dysharp.sim_tb.player.objects import object_writes
 from dysharp.sim_tb.player.requests import Played, Requests
-from dysharp.sim_tb.route.model import ObjectSpec
+from dysharp.sim_tb.player.script import Is, Op, Script, write_script
+from dysharp.sim_tb.player.sums import check_sums
+from dysharp.sim_tb.route.model import Fabric, ObjectSpec
+from dysharp.sim_tb.scoreboard import difference
 
 __all__ = ["play"]
+
+_MOST = 10
+"""Mismatches after which a run is given up."""
+_SETTLE = 200
+"""Cycles in which nothing more may come after the last answer, before counters are read."""
 
 
 def play(
@@ -21,9 +43,12 @@ def play(
     stores: int = 0,
     latency: int | tuple[int, int] = 0,
     stalls: float = 0.0,
+    resets: Sequence[int] = (),
     seed: int = 1,
     limit: int = 20_000,
     bin_cycles: int = 1000,
+    program: Path | None = None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> Played:
     """Send requests through the switch of a configuration, answer its replicas, check everything.
 
@@ -42,9 +67,12 @@ def play(
     latency : cycles that a GPU takes to answer, from the last flit of a replica to the first one of
         its answer; a pair is drawn from, ends included
     stalls : chance that an interface stalls in a cycle
+    resets : cycles in which the switch is reset; all requests are then sent anew
     seed : of everything random
     limit : cycles without any flit after which the run has hung
     bin_cycles : cycles of a bin of :attr:`Played.bins`
+    program : a player that was built already, in place of the configuration's
+    progress : called now and then with the number of requests that are done
 
     Returns
     -------
@@ -56,4 +84,207 @@ def play(
     UserError
         If a parameter does not fit, or the simulation cannot be built.
     """
-    raise NotImplementedError
+    low, high = (latency, latency) if isinstance(latency, int) else latency
+    _check(config, requests, window, loads, stores, low, high, stalls, limit, bin_cycles)
+    fabric = Fabric.of(config.to_dict())
+    fabric.objects = list(objects)
+    counters = _counters(config)
+    steps = [(Op.WRITE, *write) for write in object_writes(config, objects)]
+    steps += [(Op.RELEASE, 0, 0), (Op.WAIT_ALL, 0, 0), (Op.SLEEP, _SETTLE, 0)]
+    steps += [(Op.READ, address, 0) for _, address in counters] + [(Op.END, 0, 0)]
+    script = write_script(fabric, requests, steps=steps, resets=resets, seed=seed)
+    options = {
+        "window": window,
+        "loads": loads,
+        "stores": stores,
+        "latency_low": low,
+        "latency_high": high,
+        "stalls": round(stalls * 2**32),
+        "seed": seed,
+        "limit": limit,
+        "bin": bin_cycles,
+        "most": _MOST,
+    }
+    found = _run(program or build_player(config), script, options, progress)
+    return _judge(config, requests, script, found, counters, seed, bin_cycles)
+
+
+def _check(
+    config: Config,
+    requests: Requests,
+    window: int,
+    loads: int,
+    stores: int,
+    low: int,
+    high: int,
+    stalls: float,
+    limit: int,
+    bin_cycles: int,
+) -> None:
+    if len(requests) and requests.port.max() >= config.ports:
+        raise UserError(f"Port must be below {config.ports}, not {requests.port.max()}")
+    bounds = {"Window": window, "Loads": loads, "Stores": stores, "Latency": low}
+    for name, value in bounds.items():
+        if value < 0:
+            raise UserError(f"{name} must be 0 or more, not {value}")
+    if high < low:
+        raise UserError(f"Latency must be a rising pair, not {low, high}")
+    if not 0 <= stalls < 1:
+        raise UserError(f"Stalls must be a chance below 1, not {stalls}")
+    if limit <= high:
+        raise UserError(f"Limit must be above the latency of {high} cycles, not {limit}")
+    if bin_cycles < 1:
+        raise UserError(f"Bin must be at least one cycle, not {bin_cycles}")
+
+
+def _counters(config: Config) -> list[tuple[str, int]]:
+    """Name and address of every counter of one word, and of the error bits."""
+    return [
+        (register.name, register.offset)
+        for register in maps_of(config)[0].registers
+        if register.access in (Access.COUNTER, Access.STICKY) and register.words == 1
+    ]
+
+
+def _run(
+    program: Path, script: Script, options: dict[str, int], progress: Callable[[int], None]
+) -> dict[str, NDArray[Any]]:
+    with tempfile.TemporaryDirectory(prefix="player-") as folder:
+        source, result = Path(folder) / "script", Path(folder) / "result"
+        write_arrays(source, script.arrays)
+        words = [str(program), str(source), str(result)]
+        words += [f"{name}={value}" for name, value in options.items()]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            try:
+                for line in running.stdout:
+                    progress(int(line.split()[1]))
+            except BaseException:
+                running.kill()
+                raise
+        if running.returncode:
+            raise UserError(f"{program} ended with status {running.returncode}")
+        return read_arrays(result)
+
+
+def _judge(
+    config: Config,
+    requests: Requests,
+    script: Script,
+    found: dict[str, NDArray[Any]],
+    counters: list[tuple[str, int]],
+    seed: int,
+    bin_cycles: int,
+) -> Played:
+    start, cycle, checked, done, nanoseconds = (int(v) for v in found["summary"])
+    verdict, arrays = script.verdict, script.arrays
+    ports, rows = config.ports, len(requests)
+    signed = {
+        name: found[name].view(np.int64)
+        for name in ("first", "last", "flits", "stream_flits", "sent", "latency")
+    }
+    mismatches = [
+        _describe(requests, script, record, seed) for record in found["mismatches"].reshape(-1, 11)
+    ]
+    results = found["results"].reshape(-1, 2)
+    logged = found["logged"].astype(np.int64)
+    session = arrays["is"] & Is.SESSION.value > 0
+    loads = session & (np.diff(arrays["result_at"]) > 0) & (signed["latency"] >= 0)
+    loads &= (logged == np.diff(verdict.replica_at)) & (arrays["answer_at"] < 0)
+    if not mismatches:
+        for row, what in check_sums(
+            config,
+            rows=np.flatnonzero(loads),
+            attr=verdict.attr,
+            replica_at=verdict.replica_at,
+            replica_port=verdict.port,
+            source=found["log_source"],
+            operands=arrays["reply_at"],
+            pool=requests.pool,
+            result_at=arrays["result_at"],
+            results=results,
+        ):
+            mismatches.append(f"row {row}: {what} ({requests.describe(row)}), seed {seed}")
+            if len(mismatches) == _MOST:
+                break
+    names = [name for name, _ in counters]
+    read = dict(zip(names, (int(v) for v in found["reads"]), strict=False))
+    if not mismatches:
+        streams = ("rx_req", "rx_rsp", "tx_req", "tx_rsp")
+        wanted = script.expected | {
+            f"{name}_flits": int(count)
+            for name, count in zip(streams, signed["stream_flits"], strict=True)
+        }
+        mismatches += [
+            f"counter {name} must be {wanted[name]}, not {value}, seed {seed}"
+            for name, value in read.items()
+            if name in wanted and value != wanted[name]
+        ]
+        if done != rows:
+            mismatches.append(f"{done} of {rows} requests were done, seed {seed}")
+    port_of_log = np.repeat(np.arange(rows), np.diff(verdict.replica_at))
+    counted = np.arange(len(port_of_log)) - verdict.replica_at[port_of_log] < logged[port_of_log]
+    log = np.stack([port_of_log, found["log_source"], found["log_cycle"]], axis=1)[counted]
+    last = signed["last"].reshape(ports, 2)
+    return Played(
+        cycles=int(last.max()) - start + 1 if last.max() >= 0 else 0,
+        first=signed["first"].reshape(ports, 2),
+        last=last,
+        flits=signed["flits"].reshape(ports, 2),
+        bins=found["bins"].reshape(-1, ports, 2),
+        bin_cycles=bin_cycles,
+        latency=signed["latency"],
+        sent=signed["sent"],
+        checked=checked,
+        results=results,
+        result_offsets=arrays["result_at"],
+        log=log[np.argsort(log[:, 2], kind="stable")].astype(np.int64),
+        counters=read,
+        mismatches=tuple(mismatches),
+        seed=seed,
+        seconds=nanoseconds / 1e9,
+    )
+
+
+_KINDS = (
+    "a packet that nothing explains",
+    "a flit is another",
+    "the packet has another length",
+    "the poison mark is wrong",
+    "out of order, or before its time",
+    "valid fell, a flit changed while it waited, or two were shown in a cycle",
+    "the log of contributions is wrong",
+    "nothing moved for too long; this has not come",
+    "a register access was refused",
+)
+
+
+def _describe(requests: Requests, script: Script, record: NDArray[np.uint64], seed: int) -> str:
+    """A mismatch in words: what, where, when, and the fields that differ."""
+    kind, cycle, port, responses, row, replica, flit = (int(v) for v in record[:7].view(np.int64))
+    wanted, got = (int(low) | int(high) << 64 for low, high in record[7:].reshape(2, 2))
+    stream = f"p{port}_tx_{'rsp' if responses else 'req'}"
+    text = f"cycle {cycle} {stream}: {_KINDS[kind]}"
+    if row >= 0 and _KINDS[kind] != _KINDS[-1]:
+        text += f"; row {row}: {requests.describe(row)}"
+    if wanted or got:
+        text += f"; flit {flit}: " + _differences(wanted, got, header=flit == 0)
+    return f"{text}, seed {seed}"
+
+
+def _differences(wanted: int, got: int, *, header: bool) -> str:
+    if not wanted:
+        return f"{got:#034x}"
+    if header:
+        try:
+            packets = [_header(flit) for flit in (wanted, got)]
+            return "; ".join(difference(*packets)) or f"{wanted:#034x}, got {got:#034x}"
+        except (PacketError, ValueError):
+            pass
+    return f"expected {wanted:#034x}, got {got:#034x}"
+
+
+def _header(flit: int) -> Packet:
+    """A packet that stands for a header: its length is not looked at."""
+    length = 31 << 25
+    return Packet.decode([flit & ~length | length, *[0] * 31])

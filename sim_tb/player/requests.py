@@ -225,8 +225,9 @@ class Requests:
         name = next((c.name for c in CMD_RULES if c.value == cmd), str(cmd))
         targets = " ".join(f"{target:#06x}" for target in self.targets[first:last])
         return (
-            f"p{self.port[row]} stream {self.stream[row]} {name} addr {int(self.addr[row]):#x} stage "
-            f"{self.stage[row]} attr {self.attr[row]:#04x} flits {self.flits[row]} [{targets}]"
+            f"p{self.port[row]} stream {self.stream[row]} {name} addr {int(self.addr[row]):#x} "
+            f"stage {self.stage[row]} attr {self.attr[row]:#04x} flits {self.flits[row]} "
+            f"[{targets}]"
         )
 
     @classmethod

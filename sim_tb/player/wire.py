@@ -1,0 +1,57 @@
+"""Headers as arrays: the wire format of :mod:`dysharp.hw.packet` on numpy's unsigned numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from amaranth.lib import data
+from numpy.typing import NDArray
+
+from dysharp.hw.packet import Header, MultimemAddress, tx_flits
+
+__all__ = ["headers", "multimem_address", "place_of", "ragged"]
+
+_WORD = 64
+
+
+def place_of(layout: Any, field: str) -> tuple[int, int]:
+    """Lowest bit and width of a field."""
+    found = data.Layout.cast(layout)[field]
+    return found.offset, found.width
+
+
+def _field(layout: Any, name: str, values: Any) -> NDArray[np.uint64]:
+    """Values in a field's place; a field lies inside of one word of 64 bits."""
+    return np.asarray(values).astype(np.uint64) << np.uint64(place_of(layout, name)[0] % _WORD)
+
+
+def multimem_address(maddr: Any, stage: Any, count: Any, attr: Any) -> NDArray[np.uint64]:
+    """The ``addr`` field of packets with ``tx = 1``."""
+    parts = {"maddr": maddr, "stage": stage, "count": count, "attr": attr}
+    first, *rest = (_field(MultimemAddress, name, value) for name, value in parts.items())
+    for part in rest:
+        first = first | part
+    return first
+
+
+def headers(
+    *, flits: Any, cmd: Any, tx: Any, addr: NDArray[np.uint64], be: Any = 0
+) -> NDArray[np.uint64]:
+    """Headers [n, 2] with an empty tag, of packets of so many flits."""
+    length = np.asarray(flits).astype(np.int64) - 1
+    parts = {"len": length, "cmd": cmd, "tx": tx, "be": be}
+    low = np.zeros(len(addr), np.uint64)
+    for name, value in parts.items():
+        low |= _field(Header, name, value)
+    return np.stack([low, addr], axis=1)
+
+
+def list_flits(counts: NDArray[Any]) -> NDArray[np.int64]:
+    """TX flits of lists of so many entries."""
+    return tx_flits(counts.astype(np.int64))
+
+
+def ragged(lengths: NDArray[Any]) -> NDArray[np.int64]:
+    """Where rows of such lengths start, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
