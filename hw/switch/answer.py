@@ -2,14 +2,16 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
+from dysharp.hw.delay import delayed
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.link.flit import Flit, FlitStream
 from dysharp.hw.packet import Attr, Cmd, Header, Status
 from dysharp.hw.share import place
+from dysharp.hw.switch.error_answer import Fault
 from dysharp.hw.switch.session import SessionId
 from dysharp.hw.switch.session_table import AnswerRecord, Completion
 
@@ -18,9 +20,10 @@ __all__ = ["AnswerEngine"]
 _OUTPUT_DEPTH = 4
 
 
-class _Joined(data.Struct):
-    """What goes beside a word through the rounder."""
+class _Beside(data.Struct):
+    """What goes beside a word through the rounder, or a header in its place."""
 
+    valid: 1
     is_header: 1
     last: 1
     header: Header
@@ -30,10 +33,13 @@ class AnswerEngine(Component):
     """Makes the one answer of each finished session, in the order in which they finish.
 
     MM_RSP with the sums, rounded once; MM_ACK; or ERR with the status. The accumulators are read
-    only in cycles that contributions leave free, and the session is given back with the last read.
+    only in cycles that contributions leave free. The first one is read when the header is made, so
+    a header does not leave before the words can follow it; the session is given back behind the
+    last read.
 
-    Latency: three cycles from ``i`` to the header at ``o``, and the rounder's, if nothing is ahead.
-    Throughput: one flit a cycle while ``word_granted``; no bubble between answers.
+    Latency: two cycles from ``i`` to the header at ``o``, and the rounder's, if nothing is ahead
+    and the first word is granted at once. Throughput: one flit a cycle while ``word_granted``; no
+    bubble between answers.
 
     Parameters
     ----------
@@ -60,10 +66,14 @@ class AnswerEngine(Component):
     """Out."""
     accumulator: Signal
     """In, the word, one cycle later."""
-    release: Signal
-    """Out, session ``released`` is free again."""
-    released: Any
+    answers: Signal
+    """Out, session ``answered`` is answered, and its words are read."""
+    answered: Any
     """Out(SessionId)."""
+    may_answer: Signal
+    """In, ``answers`` may be high in this cycle."""
+    timeout_fault: Any
+    """Out(Fault), a pulse for each answer to a session that timed out."""
     o: stream.Interface
     """Out(FlitStream)."""
 
@@ -82,8 +92,10 @@ class AnswerEngine(Component):
                 "word_session": Out(8),
                 "word": Out(range(chunk_flits)),
                 "accumulator": In(rounder.accumulator_bits),
-                "release": Out(1),
-                "released": Out(SessionId),
+                "answers": Out(1),
+                "answered": Out(SessionId),
+                "may_answer": In(1),
+                "timeout_fault": Out(Fault),
                 "o": Out(FlitStream),
             }
         )
@@ -94,7 +106,7 @@ class AnswerEngine(Component):
         return f"answer_engine_{self.chunk_flits}_{self.rounder.module_name}"
 
     def elaborate(self, platform):
-        """Fetch a record, issue its flits one by one, and join them with what was read."""
+        """Fetch a record, make the header, read the words, and join them in the queue."""
         m = Module()
         rounder = self.rounder
         depth = _OUTPUT_DEPTH + rounder.latency
@@ -102,59 +114,78 @@ class AnswerEngine(Component):
         m.submodules.output = place(output)
         m.submodules.rounder = place(rounder)
 
+        # A beat a cycle: the header with the read of word 0, the reads of the other words, and
+        # behind the last read one more, in which its word takes the place of the next header.
         current: Any = Signal(Completion)
         is_current = Signal()
-        beat = Signal(5)
-        beats_left = Signal(5)
-        has_room = Signal()
-        is_header, is_last = Signal(), Signal()
-        issue, finish = Signal(), Signal()
+        beat, words = Signal(5), Signal(5)
+        has_room, is_header, reads, steps, ends = (
+            Signal(name=name) for name in ("has_room", "is_header", "reads", "steps", "ends")
+        )
         is_error = current.status != Status.OK
-
-        # Flits between the read and the queue: one is joined, others are in the rounder.
-        joining = Signal(1 + rounder.latency)
-        in_between = sum(joining[1:], start=Value.cast(joining[0]))
         m.d.comb += [
-            has_room.eq(output.level + in_between < depth),
+            words.eq(Mux(is_error, 0, self.record.flits)),
             is_header.eq(beat == 0),
-            beats_left.eq(Mux(is_error, 0, self.record.flits)),
-            is_last.eq(beat == beats_left),
-            self.word_wanted.eq(is_current & has_room & ~is_header),
+            reads.eq(beat != words),
+            self.word_wanted.eq(is_current & reads & has_room),
             self.word_session.eq(current.id.session),
-            self.word.eq(beat - 1),
-            issue.eq(is_current & has_room & (is_header | self.word_granted)),
-            finish.eq(issue & is_last),
-            self.release.eq(finish),
-            self.released.eq(current.id),
-            self.i.ready.eq(~is_current | finish),
-            self.record_en.eq(self.i.valid & self.i.ready),
+            self.word.eq(beat),
+            steps.eq(
+                is_current
+                & Mux(reads, has_room & self.word_granted, self.may_answer)
+                & (has_room | ~is_header)
+            ),
+            ends.eq(steps & ~reads),
+            self.answers.eq(ends),
+            self.answered.eq(current.id),
+            self.i.ready.eq(~is_current | ends),
+            self.record_en.eq(self.i.ready),
         ]
-        with m.If(issue):
-            m.d.sync += beat.eq(Mux(is_last, 0, beat + 1))
+        with m.If(steps):
+            m.d.sync += beat.eq(Mux(reads, beat + 1, 0))
         with m.If(self.i.ready):
             m.d.sync += [is_current.eq(self.i.valid), current.eq(self.i.payload)]
 
-        joined: Any = Signal(_Joined)
+        # A header joins at once, a word when it has been read; both pass the rounder.
+        header: Any = Signal(Header, name="header")
+        read: Any = Signal(_Beside, name="read")
+        beside: Any = Signal(_Beside, name="beside0")
         attr: Any = Signal(Attr)
-        m.d.sync += joining.eq(Cat(issue, joining))
-        with m.If(issue):
-            m.d.sync += [
-                joined.is_header.eq(is_header),
-                joined.last.eq(is_last),
-                joined.header.eq(self._header(m, current, is_error, beats_left)),
-                attr.eq(self.record.attr),
+        m.d.comb += header.eq(self._header(m, current, is_error, words))
+        m.d.sync += [
+            read.valid.eq(steps & reads),
+            read.last.eq(beat + 1 == words),
+            attr.eq(self.record.attr),
+        ]
+        with m.If(steps & is_header):
+            m.d.comb += [
+                beside.valid.eq(1),
+                beside.is_header.eq(1),
+                beside.last.eq(~reads),
+                beside.header.eq(header),
             ]
+        with m.Else():
+            m.d.comb += beside.eq(read)
         m.d.comb += [rounder.attr.eq(attr), rounder.accumulator.eq(self.accumulator)]
-        for stage in range(rounder.latency):
-            later = Signal.like(joined, name=f"joined{stage + 1}")
-            m.d.sync += later.eq(joined)
-            joined = later
+        on_its_way = [read.valid]
+        for stage in range(1, rounder.latency + 1):
+            beside = delayed(m, beside, f"beside{stage}")
+            on_its_way.append(beside.valid)
         m.d.comb += [
-            output.i.valid.eq(joining[-1]),
-            output.i.payload.data.eq(Mux(joined.is_header, Value.cast(joined.header), rounder.o)),
-            output.i.payload.last.eq(joined.last),
+            # A header and word 0 may start at once.
+            has_room.eq(output.level + sum(on_its_way) + 2 <= depth),
+            output.i.valid.eq(beside.valid),
+            output.i.payload.data.eq(Mux(beside.is_header, Value.cast(beside.header), rounder.o)),
+            output.i.payload.last.eq(beside.last),
         ]
         connect(m, output.o, flipped(self.o))
+        m.d.comb += [
+            self.timeout_fault.valid.eq(steps & is_header & current.timed_out),
+            self.timeout_fault.status.eq(Status.TIMEOUT),
+            self.timeout_fault.answered.eq(1),
+            self.timeout_fault.cmd.eq(Value.cast(self.record.cmd)),
+            self.timeout_fault.addr.eq(header.addr),
+        ]
         return m
 
     def _header(self, m: Module, current, is_error, flits) -> Value:
@@ -174,7 +205,7 @@ class AnswerEngine(Component):
                 header.cmd.eq(Cmd.ERR),
                 Value.cast(address.attr).eq(Value.cast(current.status)),
             ]
-        with m.Elif(self.record.is_load):
+        with m.Elif(self.record.cmd == Cmd.MM_LDR):
             m.d.comb += header.cmd.eq(Cmd.MM_RSP)
         with m.Else():
             m.d.comb += header.cmd.eq(Cmd.MM_ACK)

@@ -11,7 +11,7 @@ from dysharp.hw.packet import FLIT_BITS, MAX_DATA_FLITS, Attr, Cmd, Header, Stat
 from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Contribution
 from dysharp.hw.switch.error_answer import Fault, smaller_status
-from dysharp.hw.switch.reduction_ports import LogEntry, ReductionEvents
+from dysharp.hw.switch.reduction_ports import LogEntry, ReductionEvents, Timeout
 from dysharp.hw.switch.session import SessionId, session_stream
 from dysharp.hw.switch.session_table import AnswerRecord, Completion, SessionTable, Stray
 
@@ -60,7 +60,7 @@ class Upcoming(data.Struct):
 
 
 def finished_session(ports: int) -> data.StructLayout:
-    """A session that has all its answers, and what is left to do.
+    """A session that has all its answers or timed out, and what is left to do.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def finished_session(ports: int) -> data.StructLayout:
     Members
     -------
     completion : the session and its status
-    ports : a bit for each port that has answered
+    ports : a bit for each port that was asked
     attr : type, operation and accumulation
     flits : DATA flits of every contribution, if the status is 0; none for a store
     """
@@ -81,10 +81,12 @@ class Intake(Component):
 
     A contribution's header names its session; a cycle later the table's verdict says whether it
     counts. If so, its DATA flits appear at ``o`` and its last flit brings the session forward. If
-    not, it is dropped and told by ``fault`` and ``events``.
+    not, it is dropped and told by ``fault`` and ``events``. A session whose time is over takes the
+    place of a header for one cycle; a contribution that stops half way keeps it from that.
 
     Latency: one cycle from ``i`` to ``o`` and to ``finished``. Throughput: one flit a cycle;
-    ``i.ready`` is high but for a DATA flit in a cycle with ``hold``.
+    ``i.ready`` is low for a DATA flit in a cycle with ``hold``, and for a header while a session
+    times out.
 
     Parameters
     ----------
@@ -106,7 +108,7 @@ class Intake(Component):
     o: Any
     """Out(Operand)."""
     finishes: Signal
-    """Out, a session has all its answers; a pulse."""
+    """Out, a session has all its answers or has timed out; a pulse."""
     finished: Any
     """Out(finished_session), valid with ``finishes``."""
     record_en: Signal
@@ -115,16 +117,30 @@ class Intake(Component):
     """In."""
     record: Any
     """Out(AnswerRecord), one cycle later, and held."""
-    release: Signal
-    """In, the session of ``released`` is free again."""
-    released: Any
+    answers: Signal
+    """In, session ``answered`` is answered; only while ``may_answer``."""
+    answered: Any
     """In(SessionId)."""
+    may_answer: Signal
+    """Out."""
+    tick: Signal
+    """In, of the session clock."""
+    timeout: Any
+    """Out(Timeout)."""
+    missing: Signal
+    """Out, with ``timeout``: a bit for each port that owes the session an answer."""
+    free_retired: Signal
+    """In, a pulse."""
+    exhausted: Signal
+    """Out, all sessions are retired."""
     log: Any
     """Out(LogEntry)."""
     fault: Any
     """Out(Fault), a pulse for each dropped or poisoned contribution and each wrong sum."""
     occupied: Signal
     """Out, sessions in use."""
+    retired: Signal
+    """Out, those of them that are retired."""
     events: Any
     """Out(ReductionEvents)."""
 
@@ -148,11 +164,18 @@ class Intake(Component):
                 "record_en": In(1),
                 "record_session": In(8),
                 "record": Out(AnswerRecord),
-                "release": In(1),
-                "released": In(SessionId),
+                "answers": In(1),
+                "answered": In(SessionId),
+                "may_answer": Out(1),
+                "tick": In(1),
+                "timeout": Out(Timeout),
+                "missing": Out(ports),
+                "free_retired": In(1),
+                "exhausted": Out(1),
                 "log": Out(LogEntry),
                 "fault": Out(Fault),
                 "occupied": Out(range(sessions + 1)),
+                "retired": Out(range(sessions + 1)),
                 "events": Out(ReductionEvents),
             }
         )
@@ -174,11 +197,19 @@ class Intake(Component):
             table.record_en.eq(self.record_en),
             table.record_session.eq(self.record_session),
             self.record.eq(table.record),
-            table.release.eq(self.release),
-            table.released.eq(self.released),
+            table.answers.eq(self.answers),
+            table.answered.eq(self.answered),
+            self.may_answer.eq(table.may_answer),
+            table.tick.eq(self.tick),
+            self.timeout.eq(table.timeout),
+            self.missing.eq(table.missing),
+            table.free_retired.eq(self.free_retired),
+            self.exhausted.eq(table.exhausted),
+            self.retired.eq(table.retired),
         ]
 
-        # Find: the header names the session, which stays the one of all that follows.
+        # Find: the header names the session, which stays the one of all that follows. One that
+        # has waited too long is found between two packets.
         flit = self.i.payload.flit
         arriving: Any = Signal(Header)
         at_header = Signal(init=1)
@@ -186,11 +217,14 @@ class Intake(Component):
         header: Any = Signal(Header)
         source = Signal(7)
         word = Signal(ceil_log2(self.chunk_flits))
+        found = table.overdue.payload
+        gives_up = Signal()
         m.d.comb += [
-            self.i.ready.eq(at_header | ~self.hold),
+            table.overdue.ready.eq(at_header),
+            gives_up.eq(table.overdue.valid & at_header),
+            self.i.ready.eq(Mux(at_header, ~table.overdue.valid, ~self.hold)),
             accept.eq(self.i.valid & self.i.ready),
-            arriving.eq(flit.data),
-            table.find_en.eq(accept & at_header),
+            table.find_en.eq((accept | gives_up) & at_header),
             table.find.session.eq(arriving.replica_tag.session),
             table.find.generation.eq(arriving.replica_tag.generation),
             self.upcoming.taken.eq(accept & ~at_header),
@@ -198,19 +232,28 @@ class Intake(Component):
             self.upcoming.word.eq(word),
             self.upcoming.fresh.eq(table.verdict.fresh),
         ]
+        with m.If(gives_up):
+            m.d.comb += [
+                arriving.replica_tag.session.eq(found.session),
+                arriving.replica_tag.generation.eq(found.generation),
+            ]
+        with m.Else():
+            m.d.comb += arriving.eq(flit.data)
         with m.If(accept):
             m.d.sync += [at_header.eq(flit.last), word.eq(Mux(at_header, 0, word + 1))]
-            with m.If(at_header):
-                m.d.sync += [header.eq(arriving), source.eq(self.i.payload.source)]
+        with m.If(table.find_en):
+            m.d.sync += [header.eq(arriving), source.eq(self.i.payload.source)]
 
         # Decide at the header, keep the decision for the rest; count at the last flit.
         is_here, is_header, is_last, is_poisoned = (
             Signal(name=name) for name in ("is_here", "is_header", "is_last", "is_poisoned")
         )
+        is_timeout = Signal()
         operand = Signal(FLIT_BITS)
         here_word = Signal.like(word)
         m.d.sync += [
             is_here.eq(accept),
+            is_timeout.eq(gives_up),
             is_header.eq(at_header),
             is_last.eq(flit.last),
             is_poisoned.eq(flit.last & flit.poison),
@@ -227,9 +270,11 @@ class Intake(Component):
             table.claim.source.eq(source),
             table.claim.flits.eq(header.len),
             table.claim.is_error.eq(is_error),
+            table.claim.is_timeout.eq(is_timeout),
             accepted.eq(Mux(is_header, table.verdict.accept, held)),
             counts.eq(is_here & is_last & accepted),
             is_stray.eq(is_here & is_header & ~table.verdict.accept),
+            table.dropped.eq(is_stray),
             table.commit.eq(counts),
             table.commit_count.eq(header.multimem.count),
             table.commit_status.eq(_status(header, is_error, is_poisoned)),
@@ -268,7 +313,7 @@ class Intake(Component):
             self.fault.addr.eq(header.addr),
             self.events.accepted.eq(counts),
             self.events.poisoned.eq(poisoned),
-            self.events.answered.eq(self.release),
+            self.events.answered.eq(self.answers),
         ]
         for stray in Stray:
             if stray is not Stray.NONE:

@@ -19,7 +19,7 @@ from dysharp.hw.share import place
 from dysharp.hw.switch.answer import AnswerEngine
 from dysharp.hw.switch.intake import Intake, finished_session
 from dysharp.hw.switch.rank_sequencer import RankSequencer
-from dysharp.hw.switch.reduction_ports import reduction_signature
+from dysharp.hw.switch.reduction_ports import reduction_signature, tie
 
 __all__ = ["MAX_STORE_BITS", "RankUnit", "store_bits", "store_place"]
 
@@ -152,14 +152,7 @@ class RankUnit(Component):
         m.submodules.alu = place(alu)
         m.submodules.answers = place(answers)
 
-        connect(m, flipped(self.reserve), intake.reserve)
-        connect(m, flipped(self.i), intake.i)
         m.d.comb += [
-            self.session.eq(intake.session),
-            self.log.eq(intake.log),
-            self.fault.eq(intake.fault),
-            self.occupied.eq(intake.occupied),
-            self.events.eq(intake.events),
             finished.i.valid.eq(intake.finishes),
             finished.i.payload.eq(intake.finished),
         ]
@@ -176,9 +169,8 @@ class RankUnit(Component):
             intake.record_session.eq(sequencer.o.payload.id.session),
             answers.record.eq(intake.record),
             answers.accumulator.eq(word),
-            intake.release.eq(answers.release),
-            intake.released.eq(answers.released),
         ]
+        tie(m, self, intake, answers)
         connect(m, answers.o, flipped(self.o))
         return m
 

@@ -14,14 +14,14 @@ from dysharp.hw.alu.reductions import Arithmetic
 from dysharp.hw.alu.result_rounder import ResultRounder
 from dysharp.hw.config import Config
 from dysharp.hw.delay import delayed
-from dysharp.hw.link.fifo import Fifo
+from dysharp.hw.link.fall_through import FallThrough
 from dysharp.hw.memory import Ram
 from dysharp.hw.parameters import ORDERS
 from dysharp.hw.share import place
 from dysharp.hw.switch.answer import AnswerEngine
 from dysharp.hw.switch.intake import Intake
 from dysharp.hw.switch.rank import RankUnit
-from dysharp.hw.switch.reduction_ports import reduction_signature
+from dysharp.hw.switch.reduction_ports import reduction_signature, tie
 from dysharp.hw.switch.session_table import Completion
 
 __all__ = ["ReductionUnit", "reduction_block", "reduction_unit"]
@@ -43,8 +43,10 @@ class ReductionUnit(Component):
     In order ``arrival`` sums are rounded at each step, so their last bits depend on who comes
     first. In order ``exact`` they are not rounded before the answer, so they do not.
 
-    Latency: from the last flit of the last contribution to the header of the answer: five cycles
-    and those of the ALU and the rounder. Throughput: one flit of contributions and one of answers
+    Latency: from the last flit of the last contribution to the header of the answer: three cycles
+    and the rounder's, or two and those of the ALU and the rounder less the flits of a contribution
+    but one, whichever is more; an acknowledgement or an error three cycles and the rounder's.
+    Throughput: one flit of contributions and one of answers
     each cycle. A flit waits while its accumulators are still in the ALU, at most for its latency,
     which takes two short contributions to one session, one behind the other.
 
@@ -122,33 +124,25 @@ class ReductionUnit(Component):
         words = Ram(
             width=alu.accumulator_bits, depth=self.sessions * self.chunk_flits, transparent=True
         )
-        finished = Fifo(shape=Completion, depth=max(2, self.sessions))
+        finished = FallThrough(shape=Completion, depth=max(2, self.sessions))
         answers = AnswerEngine(chunk_flits=self.chunk_flits, rounder=rounder)
         m.submodules.intake = place(intake)
         m.submodules.alu = place(alu)
         m.submodules.accumulators = place(words)
         m.submodules.finished = place(finished)
         m.submodules.answers = place(answers)
-        connect(m, flipped(self.reserve), intake.reserve)
-        connect(m, flipped(self.i), intake.i)
-        m.d.comb += [
-            self.session.eq(intake.session),
-            self.log.eq(intake.log),
-            self.fault.eq(intake.fault),
-            self.occupied.eq(intake.occupied),
-            self.events.eq(intake.events),
-        ]
-        self._accumulate(m, intake, alu, words, finished, answers)
+        self._accumulate(m, intake, alu, words, answers)
         connect(m, finished.o, answers.i)
         m.d.comb += [
+            finished.i.valid.eq(intake.finishes),
+            finished.i.payload.eq(intake.finished.completion),
             answers.port.eq(self.port),
             intake.record_en.eq(answers.record_en),
             intake.record_session.eq(finished.o.payload.id.session),
             answers.record.eq(intake.record),
             answers.accumulator.eq(words.read_data),
-            intake.release.eq(answers.release),
-            intake.released.eq(answers.released),
         ]
+        tie(m, self, intake, answers)
         connect(m, answers.o, flipped(self.o))
         return m
 
@@ -170,9 +164,10 @@ class ReductionUnit(Component):
         alu = ReductionAlu(**self.arithmetic.options)
         return alu, ResultRounder(dtypes=self.arithmetic.dtypes)
 
-    def _accumulate(self, m: Module, intake, alu, words, finished, answers) -> None:
+    def _accumulate(self, m: Module, intake, alu, words, answers) -> None:
         upcoming, operand = intake.upcoming, intake.o
         address = self._address(upcoming)
+        wanted = Cat(answers.word, answers.word_session)
         m.d.comb += [
             alu.attr.eq(operand.attr),
             alu.load.eq(operand.fresh),
@@ -180,25 +175,23 @@ class ReductionUnit(Component):
             alu.accumulator.eq(words.read_data),
         ]
 
-        # The result is written when it comes out, and a session finishes behind it. Flits behind
-        # each other are of one contribution, or a header is between them: they never meet.
+        # The result is written when it comes out. Flits behind each other are of one contribution,
+        # or a header is between them: they never meet. An answer begins while its last sums are
+        # still in the ALU, so it waits for them too.
         writing, write_address = operand.valid, self._address(operand)
-        completing, completion = intake.finishes, intake.finished.completion
-        conflicts = []
+        conflicts, unfinished = [], []
         for stage in range(1, alu.latency + 1):
             writing = delayed(m, writing, f"writing{stage}")
             write_address = delayed(m, write_address, f"address{stage}")
-            completing = delayed(m, completing, f"completing{stage}")
-            completion = delayed(m, completion, f"completion{stage}")
             if stage < alu.latency - self._lag:
                 conflicts.append(writing & (write_address == address))
+            if stage < alu.latency:
+                unfinished.append(writing & (write_address == wanted))
         m.d.comb += [
             intake.hold.eq(Cat(conflicts).any()),
             words.write_en.eq(writing),
             words.write_addr.eq(write_address),
             words.write_data.eq(alu.result),
-            finished.i.valid.eq(completing),
-            finished.i.payload.eq(completion),
         ]
 
         # A flit that is only loaded leaves the read port to the answers.
@@ -209,9 +202,9 @@ class ReductionUnit(Component):
         reads = Signal()
         m.d.comb += [
             reads.eq(taken),
-            answers.word_granted.eq(answers.word_wanted & ~reads),
-            words.read_en.eq(reads | answers.word_wanted),
-            words.read_addr.eq(Mux(reads, read_address, Cat(answers.word, answers.word_session))),
+            answers.word_granted.eq(answers.word_wanted & ~reads & ~Cat(unfinished).any()),
+            words.read_en.eq(reads | answers.word_granted),
+            words.read_addr.eq(Mux(reads, read_address, wanted)),
         ]
 
     def _address(self, flit):

@@ -2,15 +2,16 @@
 
 from typing import Any
 
+from amaranth import Module
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.switch.crosspoint import Contribution
 from dysharp.hw.switch.error_answer import Fault
 from dysharp.hw.switch.session import SessionId, session_stream
 
-__all__ = ["LogEntry", "ReductionEvents", "Timeout", "reduction_signature"]
+__all__ = ["LogEntry", "ReductionEvents", "Timeout", "reduction_signature", "tie"]
 
 
 class LogEntry(data.Struct):
@@ -106,3 +107,22 @@ def reduction_signature(*, ports: int, sessions: int) -> dict[str, Any]:
         "retired": Out(range(sessions + 1)),
         "events": Out(ReductionEvents),
     }
+
+
+def tie(m: Module, unit, intake, answers) -> None:
+    """What every reduction unit passes on between its edge, its sessions and its answers."""
+    connect(m, flipped(unit.reserve), intake.reserve)
+    connect(m, flipped(unit.i), intake.i)
+    for name in ("tick", "free_retired"):
+        m.d.comb += getattr(intake, name).eq(getattr(unit, name))
+    for name in (
+        *("session", "exhausted", "log", "fault", "timeout", "missing"),
+        *("occupied", "retired", "events"),
+    ):
+        m.d.comb += getattr(unit, name).eq(getattr(intake, name))
+    m.d.comb += [
+        unit.timeout_fault.eq(answers.timeout_fault),
+        intake.answers.eq(answers.answers),
+        intake.answered.eq(answers.answered),
+        answers.may_answer.eq(intake.may_answer),
+    ]

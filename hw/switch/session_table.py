@@ -4,20 +4,23 @@ from typing import Any
 
 from amaranth import Module, Mux, Shape, Signal
 from amaranth.lib import data, enum, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.memory import Ram
 from dysharp.hw.packet import MAX_TARGETS, Attr, Cmd, Status
 from dysharp.hw.share import place
 from dysharp.hw.switch.error_answer import smaller_status
+from dysharp.hw.switch.free_sessions import FreeSessions
+from dysharp.hw.switch.reduction_ports import Timeout
+from dysharp.hw.switch.retirement import Retirement
 from dysharp.hw.switch.session import (
     MAX_SESSIONS,
     SESSION_COUNT_BITS,
     SessionId,
     session_stream,
 )
+from dysharp.hw.switch.session_timer import SessionTimer
 
 __all__ = ["AnswerRecord", "Claim", "Completion", "SessionTable", "Stray", "Verdict"]
 
@@ -27,7 +30,7 @@ class Stray(enum.Enum, shape=3):
 
     NONE = 0
     LATE = 1
-    """No session, none any more, or an earlier use of it."""
+    """No session, none any more, an earlier use of it, or one that has timed out."""
     UNEXPECTED = 2
     """The port got no replica."""
     SURPLUS = 3
@@ -37,12 +40,22 @@ class Stray(enum.Enum, shape=3):
 
 
 class Claim(data.Struct):
-    """What a contribution says about itself."""
+    """What a contribution says about itself.
+
+    Members
+    -------
+    id : its session
+    source : the port that it came in at
+    flits : its DATA flits
+    is_error : it is an ERR
+    is_timeout : it is no contribution but the end of the session's time; the rest says nothing
+    """
 
     id: SessionId
     source: 7
     flits: 5
     is_error: 1
+    is_timeout: 1
 
 
 class Verdict(data.Struct):
@@ -63,23 +76,25 @@ class Verdict(data.Struct):
 
 
 class Completion(data.Struct):
-    """A session that has all its answers.
+    """A session that has all its answers, or will wait for them no longer.
 
     Members
     -------
     id : the session
     status : 0, or what the source gets in an ERR
+    timed_out : it has not had all of them
     """
 
     id: SessionId
     status: Status
+    timed_out: 1
 
 
 class AnswerRecord(data.Struct):
     """What the answer to the source is made of."""
 
     local: 12
-    is_load: 1
+    cmd: Cmd
     count: SESSION_COUNT_BITS
     attr: Attr
     flits: 5
@@ -92,8 +107,11 @@ class SessionTable(Component):
 
     A session's fixed part is written when it is reserved, its progress only by contributions; a
     flip-flop ``fresh`` a session stands for "no progress yet", so neither record has two writers.
-    Every reservation uses a session's next generation, so an answer to an earlier use is told
-    apart (for 16 uses). Free sessions are used in turn.
+
+    A session ends with its last contribution, or when a claim says that its time is over. Then it
+    completes with status TIMEOUT, or a smaller one that it had, and is retired: its number is not
+    used again before its missing answers have come, each of which is a stray, or
+    ``free_retired`` says that they never will.
 
     Latency: ``claim`` presents a contribution in the cycle after ``find`` named its session;
     ``verdict`` follows in that cycle. ``commit`` takes effect for a ``find`` in the same cycle.
@@ -121,6 +139,8 @@ class SessionTable(Component):
     """Out(Verdict)."""
     expected: Signal
     """Out, with ``verdict``: a bit for each port from which the session expects an answer."""
+    dropped: Signal
+    """In, the claim is a contribution that does not count; in the cycle of its first verdict."""
     commit: Signal
     """In, the claim counts; never without ``verdict.accept``."""
     commit_count: Signal
@@ -128,7 +148,7 @@ class SessionTable(Component):
     commit_status: Any
     """In(Status), 0 if it is no error."""
     completes: Signal
-    """Out, the commit is the session's last."""
+    """Out, the session has ended: the commit is its last, or its time is over."""
     completion: Any
     """Out(Completion), valid with ``completes``."""
     miscounted: Signal
@@ -139,12 +159,29 @@ class SessionTable(Component):
     """In."""
     record: Any
     """Out(AnswerRecord)."""
-    release: Signal
-    """In, the session of ``released`` is free again."""
-    released: Any
+    answers: Signal
+    """In, session ``answered`` has had its answer and its words are read; only while
+    ``may_answer``."""
+    answered: Any
     """In(SessionId)."""
+    may_answer: Signal
+    """Out."""
+    tick: Signal
+    """In, of the session clock."""
+    overdue: stream.Interface
+    """Out(stream of SessionId), a session whose time is over, to be claimed as such."""
+    timeout: Any
+    """Out(Timeout), with ``completes``."""
+    missing: Signal
+    """Out, with ``timeout``: a bit for each port that owes the session an answer."""
+    free_retired: Signal
+    """In, a pulse."""
+    exhausted: Signal
+    """Out, all sessions are retired."""
     occupied: Signal
     """Out, sessions in use."""
+    retired: Signal
+    """Out, those of them that are retired."""
 
     def __init__(self, *, ports: int, sessions: int):
         if not 2 <= ports <= 72:
@@ -161,6 +198,7 @@ class SessionTable(Component):
                 "claim": In(Claim),
                 "verdict": Out(Verdict),
                 "expected": Out(ports),
+                "dropped": In(1),
                 "commit": In(1),
                 "commit_count": In(range(MAX_TARGETS + 1)),
                 "commit_status": In(Status),
@@ -170,9 +208,17 @@ class SessionTable(Component):
                 "record_en": In(1),
                 "record_session": In(8),
                 "record": Out(AnswerRecord),
-                "release": In(1),
-                "released": In(SessionId),
+                "answers": In(1),
+                "answered": In(SessionId),
+                "may_answer": Out(1),
+                "tick": In(1),
+                "overdue": Out(stream.Signature(SessionId)),
+                "timeout": Out(Timeout),
+                "missing": Out(ports),
+                "free_retired": In(1),
+                "exhausted": Out(1),
                 "occupied": Out(range(sessions + 1)),
+                "retired": Out(range(sessions + 1)),
             }
         )
 
@@ -204,19 +250,16 @@ class SessionTable(Component):
         expected_ram = self._ram(m, "expected_ram", expectation)
         progress_ram = self._ram(m, "progress_ram", progress)
         answer_ram = self._ram(m, "answer_ram", AnswerRecord)
-        reserved = self._free_sessions(m)
+        reserved, retirement, timer = self._life(m)
 
         wanted = self.reserve.payload
         expected_in: Any = Signal(expectation)
         answer_in: Any = Signal(AnswerRecord)
-        m.d.comb += [
-            expected_in.generation.eq(self.session.generation),
-            answer_in.is_load.eq(wanted.cmd == Cmd.MM_LDR),
-        ]
+        m.d.comb += expected_in.generation.eq(self.session.generation)
         m.d.comb += [expected_in[f].eq(wanted[f]) for f in ("ports", "count", "attr", "flits")]
         m.d.comb += [
             answer_in[f].eq(wanted[f])
-            for f in ("local", "count", "attr", "flits", "maddr", "stage")
+            for f in ("local", "cmd", "count", "attr", "flits", "maddr", "stage")
         ]
         for ram, value in ((expected_ram, expected_in), (answer_ram, answer_in)):
             m.d.comb += [
@@ -241,51 +284,67 @@ class SessionTable(Component):
         live, fresh = Signal(self.sessions), Signal(self.sessions)
         claimed = self.claim.id.session
         here = Signal(self.sessions)
-        source = Signal(self.ports)
-        is_live, is_fresh = Signal(), Signal()
+        source, arrived = Signal(self.ports), Signal(self.ports)
+        is_this_use, is_live, is_fresh, is_owed = (
+            Signal(name=name) for name in ("is_this_use", "is_live", "is_fresh", "is_owed")
+        )
         m.d.comb += [
             here.eq(1 << claimed),
             source.eq(1 << self.claim.source),
-            is_live.eq((live & here).any() & (expected.generation == self.claim.id.generation)),
+            is_this_use.eq(expected.generation == self.claim.id.generation),
+            is_live.eq((live & here).any() & is_this_use),
             is_fresh.eq((fresh & here).any()),
+            arrived.eq(Mux(is_fresh, 0, sofar.ports)),
+            is_owed.eq((expected.ports & ~arrived & source).any()),
         ]
-        arrived = Signal(self.ports)
-        m.d.comb += arrived.eq(Mux(is_fresh, 0, sofar.ports))
         stray: Any = self.verdict.stray
         with m.If(~is_live):
             m.d.comb += stray.eq(Stray.LATE)
         with m.Elif(~(expected.ports & source).any()):
             m.d.comb += stray.eq(Stray.UNEXPECTED)
-        with m.Elif((arrived & source).any()):
+        with m.Elif(~is_owed):
             m.d.comb += stray.eq(Stray.SURPLUS)
         with m.Elif(~self.claim.is_error & (self.claim.flits != expected.flits)):
             m.d.comb += stray.eq(Stray.WRONG_LENGTH)
         m.d.comb += [
-            self.verdict.accept.eq(stray == Stray.NONE),
+            self.verdict.accept.eq((stray == Stray.NONE) & ~self.claim.is_timeout),
             self.verdict.fresh.eq(is_fresh),
             self.verdict.attr.eq(expected.attr),
             self.expected.eq(expected.ports),
         ]
 
+        # A retired session's progress goes on too, to know when it has had everything.
         merged: Any = Signal(progress)
+        expires, swallows, is_last = Signal(), Signal(), Signal()
+        status = Mux(is_fresh, 0, sofar.status.as_value())
+        brought = Mux(self.claim.is_timeout, Status.TIMEOUT, self.commit_status)
         m.d.comb += [
+            expires.eq(self.claim.is_timeout & is_live),
+            swallows.eq(self.dropped & (retirement.retired & here).any() & is_this_use & is_owed),
             merged.ports.eq(arrived | source),
             merged.count.eq(Mux(is_fresh, 0, sofar.count) + self.commit_count),
-            merged.status.eq(
-                smaller_status(Mux(is_fresh, 0, sofar.status.as_value()), self.commit_status)
-            ),
-            progress_ram.write_en.eq(self.commit),
+            merged.status.eq(smaller_status(status, brought)),
+            is_last.eq(merged.ports == expected.ports),
+            progress_ram.write_en.eq(self.commit | swallows),
             progress_ram.write_addr.eq(claimed[:address]),
             progress_ram.write_data.eq(merged),
-            self.completes.eq(self.commit & (merged.ports == expected.ports)),
-            self.miscounted.eq(self.completes & (merged.count != expected.count)),
+            self.completes.eq(self.commit & is_last | expires),
+            self.miscounted.eq(self.commit & is_last & (merged.count != expected.count)),
             self.completion.id.eq(self.claim.id),
             self.completion.status.eq(Mux(self.miscounted, Status.MALFORMED, merged.status)),
+            self.completion.timed_out.eq(expires),
+            self.timeout.valid.eq(expires),
+            self.timeout.id.eq(self.claim.id),
+            self.missing.eq(Mux(expires, expected.ports & ~arrived, 0)),
+            retirement.session.eq(claimed),
+            retirement.retires.eq(expires),
+            retirement.settles.eq(swallows & is_last),
         ]
         begins = Mux(reserved, 1 << self.session.session, 0)
         ends = Mux(self.completes, here, 0)
-        touched = Mux(self.commit, here, 0)
+        touched = Mux(self.commit | swallows, here, 0)
         m.d.sync += [live.eq(live & ~ends | begins), fresh.eq(fresh & ~touched | begins)]
+        m.d.comb += timer.live.eq(live)
         return m
 
     def _ram(self, m: Module, name: str, shape) -> Ram:
@@ -293,27 +352,33 @@ class SessionTable(Component):
         m.submodules[name] = place(ram)
         return ram
 
-    def _free_sessions(self, m: Module):
-        """Sessions that were never used, then those given back; whether one is taken now."""
-        queue = Fifo(shape=SessionId, depth=max(2, self.sessions))
-        m.submodules.free = place(queue)
-        unused = Signal(range(self.sessions + 1))
-        all_used = Signal()
+    def _life(self, m: Module):
+        """From free over reserved to free again, or too old and retired."""
+        free = FreeSessions(sessions=self.sessions)
+        timer = SessionTimer(sessions=self.sessions)
+        retirement = Retirement(sessions=self.sessions)
+        m.submodules.free = place(free)
+        m.submodules.timer = place(timer)
+        m.submodules.retirement = place(retirement)
         reserved = Signal()
         m.d.comb += [
-            all_used.eq(unused == self.sessions),
-            self.reserve.ready.eq(~all_used | queue.o.valid),
+            self.reserve.ready.eq(free.available),
+            self.session.eq(free.session),
             reserved.eq(self.reserve.valid & self.reserve.ready),
-            queue.o.ready.eq(reserved & all_used),
-            queue.i.valid.eq(self.release),
-            queue.i.payload.session.eq(self.released.session),
-            queue.i.payload.generation.eq(self.released.generation + 1),
+            free.take.eq(reserved),
+            self.occupied.eq(free.occupied),
+            timer.tick.eq(self.tick),
+            timer.begins.eq(reserved),
+            timer.begun.eq(self.session),
+            retirement.looked_at.eq(timer.looked_at),
+            retirement.free.eq(self.free_retired),
+            retirement.answers.eq(self.answers),
+            retirement.answered.eq(self.answered),
+            self.may_answer.eq(retirement.may_answer),
+            free.give.eq(retirement.give),
+            free.given.eq(retirement.given),
+            self.exhausted.eq(retirement.exhausted),
+            self.retired.eq(retirement.count),
         ]
-        with m.If(all_used):
-            m.d.comb += self.session.eq(queue.o.payload)
-        with m.Else():
-            m.d.comb += self.session.session.eq(unused)
-            with m.If(reserved):
-                m.d.sync += unused.eq(unused + 1)
-        m.d.sync += self.occupied.eq(self.occupied + reserved - self.release)
-        return reserved
+        connect(m, timer.o, flipped(self.overdue))
+        return reserved, retirement, timer

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
 from dysharp.hw.alu.reductions import parse_dtypes
 from dysharp.hw.packet import Packet, Status
+from dysharp.hw.switch.session import TICKS
 from dysharp.sim_tb.agents import Bench, FlitPacket, FlitSink, StreamMonitor, StreamSource
 from dysharp.sim_tb.elements import attrs, random_flit
 from dysharp.sim_tb.reduction.model import (
@@ -21,10 +22,56 @@ from dysharp.sim_tb.scoreboard import Scoreboard
 __all__ = ["ReductionEnv"]
 
 
+class _Clock:
+    """Drives the session clock and software's pulse, and tells what happens because of them.
+
+    It is stepped ahead of the monitors: a session that times out in a cycle is over for what
+    comes in that cycle.
+    """
+
+    def __init__(self, env: ReductionEnv):
+        self.env = env
+        self.ticks = self.counted_now = 0
+        self.tick = env.bench.wire("tick")
+        self.free = env.bench.wire("free_retired")
+        self._ticking = self._freeing = False
+        bench = env.bench
+        self._timeout, self._id = bench.wire("timeout_valid").read, bench.wire("timeout_id").read
+        self._missing = bench.wire("missing").read
+        bench.add(self)
+
+    def reset(self) -> None:
+        self.ticks = 0
+        self._drive(tick=False, free=False)
+
+    def problems(self) -> list[str]:
+        return []
+
+    def step(self) -> None:
+        env = self.env
+        if self._freeing:
+            env.model.free_retired()
+        if self._timeout():
+            env.timed_out(self._id() & 0xFF, self._id() >> 8, self._missing())
+        elif self._missing():
+            env.bench.fail("ports are missing without a timeout")
+        self.counted_now = self._ticking
+        self.ticks += self._ticking
+        period = env.tick_period
+        self._drive(tick=bool(period) and env.bench.cycle % period == 0, free=env.frees)
+        env.frees = False
+
+    def _drive(self, *, tick: bool, free: bool) -> None:
+        self._ticking, self._freeing = tick, free
+        self.tick.write(tick)
+        self.free.write(free)
+
+
 class ReductionEnv:
     """Agents, model and scoreboard of one reduction unit.
 
-    Contributions wait in ``todo`` and are sent in a random order; a test adds to it.
+    Contributions wait in ``todo`` and are sent in a random order; a test adds to it. With a
+    ``tick_period`` sessions time out: each is held to the time that it was promised.
 
     Parameters
     ----------
@@ -51,6 +98,13 @@ class ReductionEnv:
         self.make_contributions = True
         self.errors = 0.0
         """Chance that a contribution is an error, poisoned or miscounted."""
+        self.silent = 0.0
+        """Chance that a contribution is kept back in ``withheld``."""
+        self.withheld: list[Contribution] = []
+        self.tick_period = 0
+        """Cycles from tick to tick of the session clock; 0: it stands."""
+        self.frees = False
+        """Software frees the retired sessions in the coming cycle."""
         self.requests: list[Request] = []
         self.issued: list[tuple[Request, int, int]] = []
         self.log: list[tuple[int, int, int]] = []
@@ -59,6 +113,12 @@ class ReductionEnv:
         self._expected_log: list[tuple[int, int, int]] = []
         self._expected_faults: Counter[int] = Counter()
         self._flits: list[int] = []
+        self._sent: deque[Contribution] = deque()
+        self._begun: dict[int, int] = {}
+        self._overdue: dict[int, int] = {}
+        self._expected_timeouts: list[tuple[int, int]] = []
+        self.timeouts: list[tuple[int, int]] = []
+        self.clock = _Clock(self)
 
         self.reserve = StreamSource(bench, "reserve")
         self.source = StreamSource(bench, "i", fields=("flit", "source"))
@@ -79,6 +139,9 @@ class ReductionEnv:
             name: bench.wire(f"log_{name}").read for name in ("valid", "maddr", "stage", "source")
         }
         self._fault = {name: bench.wire(f"fault_{name}").read for name in ("valid", "status")}
+        self._timeout_fault = {
+            name: bench.wire(f"timeout_fault_{name}").read for name in ("valid", "cmd", "addr")
+        }
         bench.wire("port").write(port)
         bench.add(self)
 
@@ -98,7 +161,11 @@ class ReductionEnv:
         self.requests.clear()
         self.issued.clear()
         self._flits.clear()
-        for record in (self.log, self._expected_log, self.pulses, self.faults):
+        self._sent.clear()
+        for record in (
+            *(self.log, self._expected_log, self.pulses, self.faults, self.withheld),
+            *(self._begun, self._overdue, self._expected_timeouts, self.timeouts),
+        ):
             record.clear()
         self._expected_faults.clear()
 
@@ -117,9 +184,36 @@ class ReductionEnv:
             self.log.append((read["maddr"](), read["stage"](), read["source"]()))
         if self._fault["valid"]():
             self.faults[self._fault["status"]()] += 1
+        if self._timeout_fault["valid"]():
+            read = self._timeout_fault
+            self.timeouts.append((read["cmd"](), read["addr"]() & (1 << 48) - 1))
+        if self.tick_period:
+            self._watch_the_time()
+
+    def _watch_the_time(self) -> None:
+        """Fail if a session lives on after its time."""
+        stalls = 3 if self.bench.stall_probability else 1
+        patience = 20 * (self.sessions + 2) * stalls
+        for number in self.model.sessions:
+            if self.clock.ticks - self._begun[number] > TICKS:
+                since = self._overdue.setdefault(number, self.bench.cycle)
+                if self.bench.cycle - since > patience:
+                    self.bench.fail(f"session {number} is overdue for {patience} cycles")
+
+    def timed_out(self, number: int, generation: int, missing: int) -> None:
+        """The unit gives a session up."""
+        assert number in self.model.sessions, f"session {number} times out, but is not in use"
+        ticks = self.clock.ticks - self._begun[number]
+        assert ticks > TICKS, f"session {number} times out after {ticks} ticks"
+        request = self.model.sessions[number].request
+        ports, answer = self.model.time_out(number, generation)
+        assert missing == sum(1 << port for port in ports), f"missing ports {missing:#x}"
+        self._expected_timeouts.append((request.cmd.value, request.maddr))
+        self.scoreboard.expect(answer)
 
     def send(self, contribution: Contribution) -> None:
         """Queue the flits of a contribution."""
+        self._sent.append(contribution)
         flits = contribution.packet().encode()
         for index, flit in enumerate(flits):
             last = index == len(flits) - 1
@@ -144,6 +238,7 @@ class ReductionEnv:
             maddr=rng.getrandbits(48),
             stage=rng.getrandbits(1),
             attr=rng.choice(self.attrs),
+            pushes=rng.random() < 0.3,
         )
 
     def contribution(self, request: Request, session: int, generation: int, source: int):
@@ -159,6 +254,8 @@ class ReductionEnv:
         request = self.requests.pop(0)
         session, generation = self._session(), self._generation()
         self.model.reserve(request, session, generation)
+        self._begun[session] = self.clock.ticks - self.clock.counted_now
+        self._overdue.pop(session, None)
         self.issued.append((request, session, generation))
         if not self.make_contributions:
             return
@@ -166,7 +263,9 @@ class ReductionEnv:
             contribution = self.contribution(request, session, generation, source)
             if self.random.random() < self.errors:
                 self._spoil(contribution)
-            self.todo.append(contribution)
+            (self.withheld if self.random.random() < self.silent else self.todo).append(
+                contribution
+            )
             if self.random.random() < self.errors:
                 self.todo.append(self._stray(contribution))
 
@@ -198,6 +297,8 @@ class ReductionEnv:
 
     def _contributed(self, record: dict[str, int]) -> None:
         flit = record["flit"]
+        if not self._flits:
+            self.model.arrive(self._sent.popleft())
         self._flits.append(flit & (1 << 128) - 1)
         if not flit >> 128 & 1:
             return
@@ -216,8 +317,11 @@ class ReductionEnv:
         bench = self.bench
         await bench.until(
             lambda: (
-                not (
-                    self.requests or self.todo or self.source.pending or self.scoreboard.outstanding
+                not any(
+                    (
+                        *(self.requests, self.todo, self.source.pending),
+                        *(self.scoreboard.outstanding, self.tick_period and self.model.sessions),
+                    )
                 )
             ),
             limit=limit,
@@ -226,6 +330,7 @@ class ReductionEnv:
         await bench.cycles(20)
         assert not self.model.sessions, f"sessions {sorted(self.model.sessions)} never ended"
         assert self.log == self._expected_log
+        assert self.timeouts == self._expected_timeouts
         tally = {name: count for name, count in self.model.tally.items() if count}
         seen = {name: self.pulses[name] for name in tally}
         assert seen == tally, f"events {seen}, not {tally}"

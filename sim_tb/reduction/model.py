@@ -40,6 +40,8 @@ class Request:
         DATA flits of the result; 0 for a store.
     attr : int
         What a load reduces; a store has none.
+    pushes : bool
+        Without a result: it is a push reduction, not a store.
     """
 
     local: int
@@ -48,6 +50,12 @@ class Request:
     maddr: int
     stage: int
     attr: int = BF16_ADD
+    pushes: bool = False
+
+    @property
+    def cmd(self) -> Cmd:
+        """Of the request."""
+        return Cmd.MM_LDR if self.flits else Cmd.MM_RED if self.pushes else Cmd.MM_ST
 
     @property
     def count(self) -> int:
@@ -62,7 +70,7 @@ class Request:
         """As the ingress says it."""
         return {
             "local": self.local,
-            "cmd": (Cmd.MM_LDR if self.flits else Cmd.MM_ST).value,
+            "cmd": self.cmd.value,
             "ports": sum(1 << port for port in self.counts),
             "count": self.count,
             "attr": self.attr if self.flits else 0,
@@ -110,8 +118,18 @@ class _Session:
     """Source and data, in the order of arrival."""
 
 
+@dataclass
+class _Retired:
+    """A session that timed out, and the ports whose answers are still to come."""
+
+    generation: int
+    missing: set[int]
+
+
 class ReductionModel:
     """Sessions of one port, as docs/reduction.md has them.
+
+    It has no clock: it is told when a session has timed out, and when software frees them.
 
     Parameters
     ----------
@@ -127,6 +145,8 @@ class ReductionModel:
     ----------
     tally : Counter
         Contributions by what became of them: ``accepted``, or why they were dropped.
+    retired : dict of int to _Retired
+        Sessions whose number must not be used yet, by their number.
     """
 
     def __init__(self, port: int, *, order: str = "arrival", ftz: bool = False):
@@ -134,12 +154,14 @@ class ReductionModel:
             raise ValueError(f"Order must be one of {', '.join(ORDERS)}, not {order!r}")
         self.port, self.order, self.ftz = port, order, ftz
         self.sessions: dict[int, _Session] = {}
+        self.retired: dict[int, _Retired] = {}
         self.last_generation: dict[int, int] = {}
         self.tally: Counter[str] = Counter()
 
     def reserve(self, request: Request, session: int, generation: int) -> None:
         """Start a session; it must be free and its generation the next one."""
         assert session not in self.sessions, f"session {session} is given away twice"
+        assert session not in self.retired, f"session {session} is given away while retired"
         last = self.last_generation.get(session, GENERATIONS - 1)
         assert generation == (last + 1) % GENERATIONS, f"generation {generation} after {last}"
         self.last_generation[session] = generation
@@ -150,6 +172,29 @@ class ReductionModel:
         outcome, answer = self._contribute(packet, source)
         self.tally[outcome] += 1
         return outcome, answer
+
+    def time_out(self, number: int, generation: int) -> tuple[set[int], Packet]:
+        """A session's time is over: the ports that have not answered, and the answer."""
+        session = self.sessions.pop(number)
+        assert session.generation == generation, f"generation {generation} of session {number}"
+        missing = session.request.counts.keys() - session.arrived
+        self.retired[number] = _Retired(generation, missing)
+        session.statuses.add(Status.TIMEOUT.value)
+        return set(missing), self._answer(session)
+
+    def free_retired(self) -> None:
+        """Software says that nothing will come any more."""
+        self.retired.clear()
+
+    def arrive(self, contribution: Contribution) -> None:
+        """Its header comes: if it is late, a retired session may have waited for it."""
+        number, generation = contribution.session, contribution.generation & 0xF
+        retired = self.retired.get(number)
+        if retired is None or retired.generation != generation:
+            return
+        retired.missing.discard(contribution.source)
+        if not retired.missing:
+            del self.retired[number]
 
     def _contribute(self, packet: Packet, source: int) -> tuple[str, Packet | None]:
         tag = packet.tag_local | packet.tag_port << 12
