@@ -93,9 +93,9 @@ MUTANTS = (
         "a late answer counts for the session's next use",
         block="reduction",
         file=_SESSIONS,
-        before="(expected.generation == self.claim.id.generation)",
-        after="1",
-        test="strays_change_nothing",
+        before="is_this_use.eq(expected.generation == self.claim.id.generation)",
+        after="is_this_use.eq(1)",
+        test="late_contribution_changes_nothing",
     ),
     Mutant(
         "a poisoned contribution is summed like any other",

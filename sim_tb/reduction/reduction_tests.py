@@ -196,7 +196,7 @@ class Strays:
         await tb.bench.until(lambda: len(tb.issued) == 2, limit=50)
         self.load, self.store = tb.issued
 
-    def answer(self, issued, source: int, **changes) -> None:
+    def answer(self, issued: tuple[Request, int, int], source: int, **changes) -> None:
         """An answer of ``source``, with some of its fields changed."""
         contribution = self.tb.contribution(*issued, source)
         for name, value in changes.items():

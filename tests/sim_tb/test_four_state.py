@@ -13,7 +13,7 @@ from dysharp.sim_tb.run import run_block
 RUNS = {
     "parser": ["cut_or_padded", "random_frames"],
     "ingress": ["each_kind_goes_its_way"],
-    "reduction": ["first_is_loaded", "strays_change_nothing"],
+    "reduction": ["first_is_loaded", "silent_port_times_out"],
     "switch": ["list_is_pruned", "unicast_passes", "refusals_are_answered"],
     "al_tlb": ["random_traffic"],
     "hub": ["stores_reach_each_listed_expert", "loads_reduce_in_list_order"],

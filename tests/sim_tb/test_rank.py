@@ -17,13 +17,22 @@ RANK = "dysharp.sim_tb.rank.rank_tests"
 EVERY_ORDER = [
     "random_sessions",
     "first_is_loaded",
-    "strays_change_nothing",
+    "late_contribution_changes_nothing",
+    "foreign_port_changes_nothing",
+    "surplus_contribution_changes_nothing",
+    "wrong_length_changes_nothing",
+    "poisoned_contribution_makes_an_error",
     "smallest_status_wins",
     "requests_wait_for_sessions",
     "contributions_never_wait_for_answers",
     "acknowledgements_collapse",
     "short_chunks_wait_for_the_adder",
     "reset_in_a_session",
+    "silent_port_times_out",
+    "timeout_keeps_a_smaller_status",
+    "all_sessions_are_retired",
+    "software_frees_retired_sessions",
+    "random_silence",
 ]
 """Tests of the reduction unit that know nothing of the order of arrival."""
 MIN_QUEUES = {"order": "rank", "request_depth": 32, "response_depth": 32}
