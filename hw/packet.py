@@ -27,6 +27,7 @@ __all__ = [
     "MAX_TARGETS",
     "TARGET_BITS",
     "NO_TARGET",
+    "AGE_BITS",
     "CHUNK_BYTES",
     "Cmd",
     "Op",
@@ -58,6 +59,8 @@ TARGETS_PER_FLIT = FLIT_BITS // TARGET_BITS
 MAX_TARGETS = 127
 NO_TARGET = 0xFFFF
 """What an unused TX slot holds."""
+AGE_BITS = 8
+"""Bits of the time at which a packet came in."""
 CHUNK_BYTES = (128, 256)
 """The chunk sizes that can be built."""
 
@@ -203,10 +206,17 @@ class Header(data.Struct):
 
 
 class PruneInfo(data.Struct):
-    """What the ingress tells the egress in ``crc`` (the link layer's, zero inside the core)."""
+    """What the ingress tells the egress in ``crc`` (the link layer's, zero inside the core).
+
+    Members
+    -------
+    split : where an id is cut into {GPU, slot}
+    born : when the packet came in, for the choice of the oldest
+    """
 
     split: 4
-    _: 21
+    born: AGE_BITS
+    _: 13
 
 
 @dataclass(frozen=True)

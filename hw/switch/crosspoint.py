@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 
 from dysharp.hw.link.flit import Flit, FlitStream
-from dysharp.hw.packet import MAX_FLITS, Header
+from dysharp.hw.packet import AGE_BITS, MAX_FLITS, Header, PruneInfo
 from dysharp.hw.share import place
 from dysharp.hw.switch.packet_queue import Lane, PacketQueue
 from dysharp.hw.switch.queue_reader import QueueReader
@@ -77,6 +77,8 @@ class Column(Component):
 
     inputs: Any
     """In(array of :data:`Lanes`)."""
+    now: Signal
+    """In, the time, for the age of requests."""
     request: stream.Interface
     """Out(FlitStream), packets for the link's request class."""
     response: stream.Interface
@@ -95,6 +97,7 @@ class Column(Component):
         super().__init__(
             {
                 "inputs": In(Lanes).array(ports),
+                "now": In(AGE_BITS),
                 "request": Out(FlitStream),
                 "response": Out(FlitStream),
                 "contribution": Out(stream.Signature(Contribution)),
@@ -117,13 +120,17 @@ class Column(Component):
             self._queue(m, f"rsp{k}", lane.rsp, self.response_depth)
             for k, lane in enumerate(self.inputs)
         ]
-        request, response, contribution = (QueueReader(count=self.ports) for _ in range(3))
+        request = QueueReader(count=self.ports, age_bits=AGE_BITS)
+        response, contribution = (QueueReader(count=self.ports) for _ in range(2))
         m.submodules.read_request = place(request)
         m.submodules.read_response = place(response)
         m.submodules.read_contribution = place(contribution)
 
+        m.d.comb += request.now.eq(self.now)
         for k, queue in enumerate(requests):
+            header: Any = data.View(Header, queue.o.payload.data)
             m.d.comb += [
+                request.born[k].eq(data.View(PruneInfo, header.crc).born),
                 request.whole[k].eq(queue.whole),
                 request.flits[k].eq(queue.o.payload),
                 request.valid[k].eq(queue.o.valid),

@@ -10,6 +10,7 @@ from dysharp.hw.alu.reductions import Arithmetic
 from dysharp.hw.config import Config
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.link.link_mux import LinkMux
+from dysharp.hw.packet import AGE_BITS
 from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Column, Lanes
 from dysharp.hw.switch.error_answer import Fault
@@ -53,6 +54,8 @@ class Egress(Component):
     """Out(SessionId), what is reserved when ``reserve`` is taken."""
     exhausted: Signal
     """Out, all sessions are retired."""
+    now: Signal
+    """In, the time, for the age of requests."""
     tick: Signal
     """In, of the session clock."""
     free_retired: Signal
@@ -102,6 +105,7 @@ class Egress(Component):
                 "reserve": In(session_stream(ports)),
                 "session": Out(SessionId),
                 "exhausted": Out(1),
+                "now": In(AGE_BITS),
                 "tick": In(1),
                 "free_retired": In(1),
                 "port": In(7),
@@ -152,6 +156,7 @@ class Egress(Component):
         connect(m, column.contribution, reduction.i)
         connect(m, flipped(self.reserve), reduction.reserve)
         m.d.comb += [
+            column.now.eq(self.now),
             prune.gpu.eq(self.gpu),
             reduction.port.eq(self.port),
             reduction.tick.eq(self.tick),

@@ -10,7 +10,7 @@ from dysharp.hw.alu.reductions import dtypes_name
 from dysharp.hw.config import Config
 from dysharp.hw.link.fifo import Skid
 from dysharp.hw.link.flit import Flit, FlitStream
-from dysharp.hw.packet import Dtype
+from dysharp.hw.packet import AGE_BITS, Dtype
 from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Broadcast
 from dysharp.hw.switch.error_answer import Fault, error_header
@@ -62,6 +62,8 @@ class Ingress(Component):
     """In, of this port; constant."""
     gpu: Signal
     """In, of this port; constant."""
+    now: Signal
+    """In, the time, for the age of requests."""
     objects: Any
     """In(array of ObjectEntry)."""
     req: Any
@@ -102,6 +104,7 @@ class Ingress(Component):
                 "rx_rsp": In(FlitStream),
                 "port": In(7),
                 "gpu": In(7),
+                "now": In(AGE_BITS),
                 "objects": In(data.ArrayLayout(ObjectEntry(gpus=gpus), objects)),
                 "req": Out(Broadcast(self.ports)),
                 "rsp": Out(Broadcast(self.ports)),
@@ -152,6 +155,7 @@ class Ingress(Component):
             route.gpu.eq(self.gpu),
             route.objects.eq(self.objects),
             replicate.port.eq(self.port),
+            replicate.now.eq(self.now),
             replicate.session.eq(self.session),
         ]
 

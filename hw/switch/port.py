@@ -8,7 +8,7 @@ from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 
 from dysharp.hw.alu.reductions import Arithmetic
 from dysharp.hw.link.flit import FlitStream
-from dysharp.hw.packet import FLIT_BYTES, Status
+from dysharp.hw.packet import AGE_BITS, FLIT_BYTES, Status
 from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Broadcast, Lanes
 from dysharp.hw.switch.egress import Egress
@@ -35,7 +35,7 @@ _FAULT_SOURCES = len(FAULTS) + 2
 
 
 def port_control(*, ports: int) -> data.StructLayout:
-    """What software and the other ports tell a port about failures.
+    """What the switch tells every port: the time, and of failures.
 
     Parameters
     ----------
@@ -43,6 +43,7 @@ def port_control(*, ports: int) -> data.StructLayout:
 
     Members
     -------
+    now : the time by which requests have an age
     session_tick : of the session clock
     free_retired : a pulse; this port's retired sessions are free again once they are answered
     failed : a bit for each port that is not to be sent a request
@@ -51,6 +52,7 @@ def port_control(*, ports: int) -> data.StructLayout:
     """
     return data.StructLayout(
         {
+            "now": AGE_BITS,
             "session_tick": 1,
             "free_retired": 1,
             "failed": ports,
@@ -204,7 +206,11 @@ class Port(Component):
         m.submodules.ingress = place(ingress)
         m.submodules.egress = place(egress)
         for stage in (ingress, egress):
-            m.d.comb += [stage.port.eq(self.port), stage.gpu.eq(self.gpu)]
+            m.d.comb += [
+                stage.port.eq(self.port),
+                stage.gpu.eq(self.gpu),
+                stage.now.eq(self.control.now),
+            ]
         m.d.comb += ingress.objects.eq(self.objects)
         connect(m, flipped(link.rx_req), ingress.rx_req)
         connect(m, flipped(link.rx_rsp), ingress.rx_rsp)

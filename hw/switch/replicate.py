@@ -9,7 +9,7 @@ from amaranth.lib.wiring import Component, In, Out
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.link.flit import Flit
 from dysharp.hw.memory import Ram
-from dysharp.hw.packet import MAX_FLITS, Header, PruneInfo
+from dysharp.hw.packet import AGE_BITS, MAX_FLITS, Header, PruneInfo
 from dysharp.hw.share import place
 from dysharp.hw.switch.credits import Credits
 from dysharp.hw.switch.crosspoint import Broadcast
@@ -71,6 +71,8 @@ class Replicate(Component):
     """In(stream of RoutedFlit)."""
     port: Signal
     """In, this port's number; constant."""
+    now: Signal
+    """In, the time; replicas carry when their packet came in."""
     push: Any
     """Out(Broadcast)."""
     reserve: stream.Interface
@@ -90,6 +92,7 @@ class Replicate(Component):
             {
                 "i": In(stream.Signature(RoutedFlit(ports=ports))),
                 "port": In(7),
+                "now": In(AGE_BITS),
                 "push": Out(Broadcast(ports)),
                 "reserve": Out(session_stream(ports)),
                 "session": In(SessionId),
@@ -212,6 +215,7 @@ class Replicate(Component):
             ring.write_data.eq(flit),
             records.valid.eq(accept & self.i.payload.decided & ~record.refused),
             records.payload.eq(record),
+            records.payload.born.eq(self.now),
         ]
         with m.If(accept):
             m.d.sync += tail.eq(tail + 1)
@@ -221,11 +225,12 @@ class Replicate(Component):
                 m.d.sync += first.eq(tail + 1)
 
     def _header(self, m: Module, flit, record, session) -> Value:
-        """The header with its tag inside of the switch, and what pruning needs."""
+        """The header with its tag inside of the switch, and what the egress must know."""
         header: Any = Signal(Header, name="header")
         prune: Any = Signal(PruneInfo)
         m.d.comb += [
             prune.split.eq(record.split),
+            prune.born.eq(record.born),
             header.eq(flit),
             header.crc.eq(prune),
             header.tag.port.eq(self.port),

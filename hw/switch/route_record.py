@@ -3,6 +3,7 @@
 from amaranth.lib import data
 
 from dysharp.hw.link.flit import Flit
+from dysharp.hw.packet import AGE_BITS
 from dysharp.hw.switch.session import session_request
 
 __all__ = ["RouteRecord", "RoutedFlit"]
@@ -22,6 +23,7 @@ class RouteRecord(data.StructLayout):
     needs_session : it is answered by the reduction unit, for all of its ports together
     len : flits - 1
     split : where an id is cut into {GPU, slot}; 0 without a list
+    born : when the packet came in; replication, where it begins to wait, fills it in
     session : ports that it goes to, and what a session must know
     """
 
@@ -33,6 +35,7 @@ class RouteRecord(data.StructLayout):
                 "needs_session": 1,
                 "len": 5,
                 "split": 4,
+                "born": AGE_BITS,
                 "session": session_request(ports),
             }
         )

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import Component, In, Out, connect, flipped
 from dysharp.hw.axi import axi4_lite
 from dysharp.hw.config import Config
 from dysharp.hw.csr import CsrBank
+from dysharp.hw.packet import AGE_BITS
 from dysharp.hw.registers import switch_registers
 from dysharp.hw.share import place
 from dysharp.hw.switch.object_table import ObjectTable
@@ -17,6 +18,9 @@ from dysharp.hw.switch.port import LINK_EDGE, Port
 from dysharp.hw.switch.session_clock import SessionClock
 
 __all__ = ["Switch", "switch_block"]
+
+_AGE_UNIT_BITS = 6
+"""Ages of requests are told in units of 64 cycles: a few packets at one output."""
 
 
 class Switch(Component):
@@ -74,6 +78,8 @@ class Switch(Component):
         connect(m, bank.objects, table.window)
         m.submodules.session_clock = place(clock := SessionClock())
         m.d.comb += clock.timeout.eq(bank.session_timeout)
+        cycles = Signal(AGE_BITS + _AGE_UNIT_BITS)
+        m.d.sync += cycles.eq(cycles + 1)
 
         ports = [self._port() for _ in range(config.ports)]
         for p, port in enumerate(ports):
@@ -83,6 +89,7 @@ class Switch(Component):
                 port.port.eq(Const(p, 7)),
                 port.gpu.eq(Const(p // config.links, 7)),
                 port.objects.eq(table.entries),
+                port.control.now.eq(cycles[_AGE_UNIT_BITS:]),
                 port.control.session_tick.eq(clock.tick),
                 port.control.free_retired.eq(
                     bank.free_retired.free & (bank.free_retired.port == p)
