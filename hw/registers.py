@@ -23,7 +23,7 @@ from dysharp.hw.gpu.hub_records import (
     SLOT_BITS,
 )
 from dysharp.hw.gpu.tracker_windows import tracker_windows
-from dysharp.hw.packet import Cmd, Header, Status, Tag
+from dysharp.hw.packet import MAX_DATA_FLITS, Cmd, Header, Status, Tag
 from dysharp.hw.parameters import ORDERS
 from dysharp.hw.register_map import Access, Field, Register, RegisterMap, Window
 from dysharp.hw.switch.session import TICKS
@@ -35,6 +35,7 @@ __all__ = [
     "gpu_experts",
     "gpu_objects",
     "gpu_registers",
+    "least_timeout",
     "maps_of",
     "switch_objects",
     "switch_registers",
@@ -198,6 +199,14 @@ _VALID = Register(
 )
 
 
+def least_timeout(*, sessions: int) -> int:
+    """The fewest cycles that a session may be given: its end is seen in time beside all others.
+
+    Each end takes a cycle between two contributions, so all of them take as many of the longest.
+    """
+    return max(TICKS, sessions * (MAX_DATA_FLITS + 4))
+
+
 def switch_objects(*, objects: int) -> Window:
     """The switch's object table, one entry an object."""
     return Window(
@@ -279,7 +288,7 @@ def switch_registers(
                 0x0C,
                 32,
                 f"cycles after which a session is answered without its missing answers, to a "
-                f"{TICKS}th; at least {TICKS} and 4 for each session; 0: never",
+                f"{TICKS}th; at least {least_timeout(sessions=sessions)}; 0: never",
             ),
             _number(
                 "stall_limit",

@@ -53,7 +53,7 @@ def test_own_library_has_areas_only(tmp_path: Path) -> None:
     arrival, rank = found["orders"]["arrival"], found["orders"]["rank"]
     assert (arrival["bits_a_flit"], arrival["sessions_in_64_kb"]) == (128, 512)
     assert rank["bits_a_flit"] == TINY.ports * 128
-    assert rank["answer_cycles"] > arrival["answer_cycles"] > TINY.alu_depth
+    assert rank["answer_cycles"] > arrival["answer_cycles"] > 0
     assert rank["memory_bits"] > arrival["memory_bits"] > 2 * 8 * 128
     json.dumps(found)
     text = render(found)
