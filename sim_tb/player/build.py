@@ -13,8 +13,8 @@ from dysharp.hw.config import Config
 from dysharp.hw.errors import UserError
 from dysharp.hw.packet import CMD_RULES, Header, Tag
 from dysharp.sim_tb.build import build_root, locked
-from dysharp.sim_tb.player.wire import place_of
 from dysharp.sim_tb.native.build import compiler
+from dysharp.sim_tb.player.wire import place_of
 from dysharp.sim_tb.run import generated
 from dysharp.sim_tb.tools import Simulator, find_simulator
 

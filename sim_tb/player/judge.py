@@ -96,13 +96,16 @@ def _links(fabric: Fabric, addr: NDArray[np.uint64]) -> NDArray[np.int64]:
     return folded
 
 
-def judge(fabric: Fabric, requests: Requests) -> Verdict:
+def judge(
+    fabric: Fabric, requests: Requests, *, strange: NDArray[np.bool_] | None = None
+) -> Verdict:
     """Route well-formed requests.
 
     Parameters
     ----------
     fabric : the switch, with its objects
     requests : what is sent
+    strange : rows whose lists have ids in unused slots; none by default
     """
     rows, ports = len(requests), fabric.gpus * fabric.links
     table = _Table.of(fabric.objects)
@@ -112,6 +115,9 @@ def judge(fabric: Fabric, requests: Requests) -> Verdict:
 
     def refuse(bad: NDArray[np.bool_], why: Status) -> None:
         np.minimum(status, np.where(bad, np.uint8(why.value), _NONE), out=status)
+
+    if strange is not None:
+        refuse(strange, Status.MALFORMED)
 
     # Plain addresses.
     bit = np.where(requests.cmd == Cmd.NOTIFY.value, 40, fabric.gpu_address_bit)

@@ -21,8 +21,8 @@ _BLOCK = 1 << 14
 """Largest block that an object is cut into."""
 
 
-def object_writes(config: Config, objects: Sequence[ObjectSpec]) -> list[tuple[int, int]]:
-    """Register writes of the switch that make the runtime's objects these ones, in their order.
+def object_writes(config: Config, objects: Sequence[ObjectSpec]) -> list[list[tuple[int, int]]]:
+    """Register writes of the switch that make the runtime's objects these ones, object by object.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def object_writes(config: Config, objects: Sequence[ObjectSpec]) -> list[tuple[i
     recorder = Recorder()
     runtime = Runtime(config, recorder)
     window = maps_of(config)[0].window("objects")
-    extra: list[tuple[int, int]] = []
+    found: list[list[tuple[int, int]]] = []
     for index, entry in enumerate(objects):
         members = sorted(entry.members)
         share = entry.size // max(1, len(members))
@@ -62,7 +62,8 @@ def object_writes(config: Config, objects: Sequence[ObjectSpec]) -> list[tuple[i
             runtime.cuDyMulticastAddDevice(handle, gpu)
         for gpu in members:
             runtime.cuDyMulticastBindAddr(handle, gpu, PAGE, ntoken=share // block, nactive=[])
+        writes = recorder.take()
+        found.append([(address, value) for device, address, value in writes if device == SWITCH])
         if not entry.group:
-            extra += window.writes(index, "group", group=0)
-    writes = [(address, value) for device, address, value in recorder.take() if device == SWITCH]
-    return writes + extra
+            found[-1] += window.writes(index, "group", group=0)
+    return found

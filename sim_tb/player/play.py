@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,35 @@ from dysharp.hw.registers import maps_of
 from dysharp.sim_tb.player.arrays import read_arrays, write_arrays
 from dysharp.sim_tb.player.build import build_player
 from dysharp.sim_tb.player.objects import object_writes
+from dysharp.sim_tb.player.part import Is
 from dysharp.sim_tb.player.requests import Played, Requests
-from dysharp.sim_tb.player.script import Is, Op, Script, write_script
+from dysharp.sim_tb.player.script import Op, Script, write_script
 from dysharp.sim_tb.player.sums import check_sums
 from dysharp.sim_tb.route.model import Fabric, ObjectSpec
 from dysharp.sim_tb.scoreboard import difference
 
-__all__ = ["play"]
+__all__ = ["Change", "play"]
 
 _MOST = 10
 """Mismatches after which a run is given up."""
 _SETTLE = 200
 """Cycles in which nothing more may come after the last answer, before counters are read."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the object table while other traffic goes on.
+
+    Parameters
+    ----------
+    after : group of requests that must be done first; none of the others uses what changes
+    objects : the table from then on
+    group : requests that are held until the change is made
+    """
+
+    after: int
+    objects: Sequence[ObjectSpec]
+    group: int
 
 
 def play(
@@ -44,6 +62,8 @@ def play(
     latency: int | tuple[int, int] = 0,
     stalls: float = 0.0,
     resets: Sequence[int] = (),
+    changes: Sequence[Change] = (),
+    faults: float = 0.0,
     seed: int = 1,
     limit: int = 20_000,
     bin_cycles: int = 1000,
@@ -68,6 +88,9 @@ def play(
         its answer; a pair is drawn from, ends included
     stalls : chance that an interface stalls in a cycle
     resets : cycles in which the switch is reset; all requests are then sent anew
+    changes : of the object table in mid-run
+    faults : chance that a GPU answers ERR where ``requests`` leave answers to the player, and that
+        an answer is poisoned
     seed : of everything random
     limit : cycles without any flit after which the run has hung
     bin_cycles : cycles of a bin of :attr:`Played.bins`
@@ -85,14 +108,11 @@ def play(
         If a parameter does not fit, or the simulation cannot be built.
     """
     low, high = (latency, latency) if isinstance(latency, int) else latency
-    _check(config, requests, window, loads, stores, low, high, stalls, limit, bin_cycles)
-    fabric = Fabric.of(config.to_dict())
-    fabric.objects = list(objects)
+    _check(config, requests, window, loads, stores, low, high, stalls, faults, limit, bin_cycles)
     counters = _counters(config)
-    steps = [(Op.WRITE, *write) for write in object_writes(config, objects)]
-    steps += [(Op.RELEASE, 0, 0), (Op.WAIT_ALL, 0, 0), (Op.SLEEP, _SETTLE, 0)]
+    fabrics, steps = _program(config, requests, objects, changes)
     steps += [(Op.READ, address, 0) for _, address in counters] + [(Op.END, 0, 0)]
-    script = write_script(fabric, requests, steps=steps, resets=resets, seed=seed)
+    script = write_script(fabrics, requests, steps=steps, resets=resets, seed=seed, faults=faults)
     options = {
         "window": window,
         "loads": loads,
@@ -109,6 +129,33 @@ def play(
     return _judge(config, requests, script, found, counters, seed, bin_cycles)
 
 
+def _program(
+    config: Config,
+    requests: Requests,
+    objects: Sequence[ObjectSpec],
+    changes: Sequence[Change],
+) -> tuple[dict[int, Fabric], list[tuple[int, int, int]]]:
+    """The switch as groups find it, and the register program up to the last answer."""
+    fabrics: dict[int, Fabric] = {}
+    tables = {0: objects} | {change.group: change.objects for change in changes}
+    for group, table in tables.items():
+        fabrics[group] = Fabric.of(config.to_dict())
+        fabrics[group].objects = list(table)
+    writes = object_writes(config, objects)
+    steps: list[tuple[int, int, int]] = [(Op.WRITE, *write) for each in writes for write in each]
+    held = {change.group for change in changes}
+    free = set(np.unique(requests.group).tolist()) - held
+    steps += [(Op.RELEASE, group, 0) for group in sorted(free)]
+    for change in changes:
+        steps.append((Op.WAIT, change.after, 0))
+        after = object_writes(config, change.objects)
+        for old, new in zip(writes, after, strict=True):
+            steps += [(Op.WRITE, *write) for write in new if old != new]
+        steps.append((Op.RELEASE, change.group, 0))
+        writes = after
+    return fabrics, [*steps, (Op.WAIT_ALL, 0, 0), (Op.SLEEP, _SETTLE, 0)]
+
+
 def _check(
     config: Config,
     requests: Requests,
@@ -118,6 +165,7 @@ def _check(
     low: int,
     high: int,
     stalls: float,
+    faults: float,
     limit: int,
     bin_cycles: int,
 ) -> None:
@@ -131,6 +179,8 @@ def _check(
         raise UserError(f"Latency must be a rising pair, not {low, high}")
     if not 0 <= stalls < 1:
         raise UserError(f"Stalls must be a chance below 1, not {stalls}")
+    if not 0 <= faults < 1:
+        raise UserError(f"Faults must be a chance below 1, not {faults}")
     if limit <= high:
         raise UserError(f"Limit must be above the latency of {high} cycles, not {limit}")
     if bin_cycles < 1:
@@ -177,7 +227,7 @@ def _judge(
     bin_cycles: int,
 ) -> Played:
     start, cycle, checked, done, nanoseconds = (int(v) for v in found["summary"])
-    verdict, arrays = script.verdict, script.arrays
+    part, arrays = script.part, script.arrays
     ports, rows = config.ports, len(requests)
     signed = {
         name: found[name].view(np.int64)
@@ -190,17 +240,17 @@ def _judge(
     logged = found["logged"].astype(np.int64)
     session = arrays["is"] & Is.SESSION.value > 0
     loads = session & (np.diff(arrays["result_at"]) > 0) & (signed["latency"] >= 0)
-    loads &= (logged == np.diff(verdict.replica_at)) & (arrays["answer_at"] < 0)
+    loads &= (logged == np.diff(part.replica_at)) & (arrays["answer_at"] < 0)
     if not mismatches:
         for row, what in check_sums(
             config,
             rows=np.flatnonzero(loads),
-            attr=verdict.attr,
-            replica_at=verdict.replica_at,
-            replica_port=verdict.port,
+            attr=part.attr,
+            replica_at=part.replica_at,
+            replica_port=arrays["replica_port"].astype(np.int64),
             source=found["log_source"],
             operands=arrays["reply_at"],
-            pool=requests.pool,
+            pool=arrays["pool"],
             result_at=arrays["result_at"],
             results=results,
         ):
@@ -222,8 +272,8 @@ def _judge(
         ]
         if done != rows:
             mismatches.append(f"{done} of {rows} requests were done, seed {seed}")
-    port_of_log = np.repeat(np.arange(rows), np.diff(verdict.replica_at))
-    counted = np.arange(len(port_of_log)) - verdict.replica_at[port_of_log] < logged[port_of_log]
+    port_of_log = np.repeat(np.arange(rows), np.diff(part.replica_at))
+    counted = np.arange(len(port_of_log)) - part.replica_at[port_of_log] < logged[port_of_log]
     log = np.stack([port_of_log, found["log_source"], found["log_cycle"]], axis=1)[counted]
     last = signed["last"].reshape(ports, 2)
     return Played(

@@ -16,10 +16,12 @@ from dysharp.hw.packet import (
     MAX_DATA_FLITS,
     MAX_FLITS,
     Cmd,
+    Header,
     tx_flits,
 )
+from dysharp.sim_tb.player.wire import place_of
 
-__all__ = ["DOWN", "UP", "Played", "Requests"]
+__all__ = ["DOWN", "UP", "Played", "Requests", "gather", "ragged"]
 
 UP, DOWN = 0, 1
 """The two directions of a link, GPU to switch and switch to GPU; they index :class:`Played`."""
@@ -36,12 +38,27 @@ _TYPES: dict[str, Any] = {
     "targets": np.uint16,
     "payload": np.int64,
     "byte_enable": np.int64,
+    "extension": np.int64,
     "group": np.uint16,
     "answer_offsets": np.int64,
     "answers": np.int64,
     "answer_status": np.uint8,
     "result": np.int64,
+    "poison": np.uint8,
+    "cut": np.int8,
 }
+
+
+def ragged(lengths: NDArray[Any]) -> NDArray[np.int64]:
+    """Where rows of such lengths start, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+def gather(offsets: NDArray[np.int64], rows: NDArray[Any]) -> NDArray[np.int64]:
+    """Places of all elements of some rows of a ragged array, row after row."""
+    length = np.diff(offsets)[rows]
+    first = offsets[:-1][rows] - ragged(length)[:-1]
+    return np.repeat(first, length) + np.arange(length.sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +84,18 @@ class Requests:
     payload : int64 [n], place in ``pool`` of the first of the DATA flits; 0 by default, of no
         meaning for what sends none
     byte_enable : int64 [n], place in ``pool`` of the BE flit; -1 (default) for none
+    extension : int64 [n], place in ``pool`` of the AE flit; -1 (default) for none
     group : uint16 [n], a number that register writes in mid-run can wait for; 0 by default
     answer_offsets, answers : int64 [n + 1], int64 [a]: for each replica, ports ascending, the place
         in ``pool`` of the DATA flits that it is answered with; -1 for an answer without any
     answer_status : uint8 [a], 0 (default) or the status of an ERR in place of each of those answers
     result : int64 [n], place in ``pool`` of the DATA flits expected of a load; -1 (default) for the
         sum of its answers in the order in which the switch added them
+    poison : uint8 [n], 1 for a request whose last flit is marked as poison; 0 by default
+    flip : uint64 [n, 2], bits of the header that are wrong when it is sent, but none of the tag;
+        0 by default
+    cut : int8 [n], flits that are missing at the packet's end, negative for so many too many;
+        0 by default
 
     Raises
     ------
@@ -80,31 +103,38 @@ class Requests:
         For an array of a wrong length, and for a row that is no well-formed request.
     """
 
-    port: NDArray[np.uint16]
-    stream: NDArray[np.uint32]
-    cmd: NDArray[np.uint8]
-    addr: NDArray[np.uint64]
-    flits: NDArray[np.uint8]
-    pool: NDArray[np.uint64]
-    target_offsets: NDArray[np.int64] = field(default=None)  # type: ignore[assignment]
-    targets: NDArray[np.uint16] = field(default=None)  # type: ignore[assignment]
-    stage: NDArray[np.uint8] = field(default=None)  # type: ignore[assignment]
-    attr: NDArray[np.uint8] = field(default=None)  # type: ignore[assignment]
-    payload: NDArray[np.int64] = field(default=None)  # type: ignore[assignment]
-    byte_enable: NDArray[np.int64] = field(default=None)  # type: ignore[assignment]
-    group: NDArray[np.uint16] = field(default=None)  # type: ignore[assignment]
-    answer_offsets: NDArray[np.int64] | None = None
-    answers: NDArray[np.int64] | None = None
-    answer_status: NDArray[np.uint8] | None = None
-    result: NDArray[np.int64] = field(default=None)  # type: ignore[assignment]
+    port: NDArray[Any]
+    stream: NDArray[Any]
+    cmd: NDArray[Any]
+    addr: NDArray[Any]
+    flits: NDArray[Any]
+    pool: NDArray[Any]
+    target_offsets: NDArray[Any] = field(default=None)  # type: ignore[assignment]
+    targets: NDArray[Any] = field(default=None)  # type: ignore[assignment]
+    stage: NDArray[Any] = field(default=None)  # type: ignore[assignment]
+    attr: NDArray[Any] = field(default=None)  # type: ignore[assignment]
+    payload: NDArray[Any] = field(default=None)  # type: ignore[assignment]
+    byte_enable: NDArray[Any] = field(default=None)  # type: ignore[assignment]
+    extension: NDArray[Any] = field(default=None)  # type: ignore[assignment]
+    group: NDArray[Any] = field(default=None)  # type: ignore[assignment]
+    answer_offsets: NDArray[Any] | None = None
+    answers: NDArray[Any] | None = None
+    answer_status: NDArray[Any] | None = None
+    result: NDArray[Any] = field(default=None)  # type: ignore[assignment]
+    poison: NDArray[Any] = field(default=None)  # type: ignore[assignment]
+    flip: NDArray[Any] = field(default=None)  # type: ignore[assignment]
+    cut: NDArray[Any] = field(default=None)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         rows = len(self.port)
         defaults: dict[str, Any] = {
             "target_offsets": np.zeros(rows + 1, np.int64),
             "targets": np.zeros(0, np.uint16),
-            **{name: np.zeros(rows) for name in ("stage", "attr", "payload", "group")},
-            **{name: np.full(rows, -1) for name in ("byte_enable", "result")},
+            **{
+                name: np.zeros(rows)
+                for name in ("stage", "attr", "payload", "group", "poison", "cut")
+            },
+            **{name: np.full(rows, -1) for name in ("byte_enable", "extension", "result")},
         }
         if self.answers is not None:
             defaults["answer_status"] = np.zeros(len(self.answers))
@@ -114,13 +144,17 @@ class Requests:
             if value is not None:
                 object.__setattr__(self, name, np.ascontiguousarray(value, kind))
         pool = np.ascontiguousarray(self.pool, np.uint64)
+        flip = np.zeros((rows, 2), np.uint64) if self.flip is None else self.flip
         object.__setattr__(self, "pool", pool)
+        object.__setattr__(self, "flip", np.ascontiguousarray(flip, np.uint64))
         if pool.ndim != 2 or pool.shape[1] != 2:
             raise UserError(f"Pool must be [flits, 2], not {list(pool.shape)}")
         self._check_lengths(rows)
         self._check_rows()
 
     def _check_lengths(self, rows: int) -> None:
+        if self.flip.shape != (rows, 2):
+            raise UserError(f"Array flip must be [{rows}, 2], not {list(self.flip.shape)}")
         per_row = {
             name for name in _TYPES if name not in ("targets", "answers", "answer_status")
         } - {"target_offsets", "answer_offsets"}
@@ -161,11 +195,19 @@ class Requests:
         self._require(self.stage <= 1, "stage", "be 0 or 1")
         small = self.sends_data & (self.flits <= MAX_BE_DATA_FLITS)
         self._require(small | (self.byte_enable < 0), "byte_enable", "be of a short store's")
-        length = 1 + tx_flits(self.counts) + (self.byte_enable >= 0)
+        with_ae = self.extension >= 0
+        self._require(~(with_ae & self.multimem), "extension", "be of a plain address")
+        length = 1 + with_ae + tx_flits(self.counts) + (self.byte_enable >= 0)
         length += np.where(self.sends_data, self.flits, 0)
         self._require(length <= MAX_FLITS, "targets", f"leave the packet at {MAX_FLITS} flits")
+        place, width = place_of(Header, "tag")
+        tag = np.uint64(((1 << width) - 1) << place)
+        self._require(self.flip[:, 0] & tag == 0, "flip", "leave the tag alone")
+        sent = length - self.cut
+        self._require((sent > 0) & (sent <= 2 * MAX_FLITS), "cut", "leave 1 to 64 flits")
         self._in_pool("payload", self.payload, np.where(self.sends_data, self.flits, 0))
         self._in_pool("byte_enable", self.byte_enable, (self.byte_enable >= 0).astype(np.int64))
+        self._in_pool("extension", self.extension, with_ae.astype(np.int64))
         self._in_pool("result", self.result, np.where(self.result >= 0, self.flits, 0))
         if self.answers is not None:
             wanted = np.where(self.wants_data, self.flits, 0).astype(np.int64)
@@ -218,6 +260,27 @@ class Requests:
         """Loads."""
         return self._rule("wants_data")
 
+    @property
+    def damaged(self) -> NDArray[np.bool_]:
+        """Rows that are sent with a wrong header or a wrong length."""
+        return (self.cut != 0) | self.flip.any(axis=1)
+
+    def take(self, rows: NDArray[np.int64]) -> Requests:
+        """Some of the rows, in the order given; the pool stays as it is."""
+        found: dict[str, Any] = {"pool": self.pool}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name in ("pool", "targets", "answers", "answer_status") or value is None:
+                continue
+            if not one.name.endswith("_offsets"):
+                found[one.name] = value[rows]
+                continue
+            place = gather(value, rows)
+            found[one.name] = ragged(np.diff(value)[rows])
+            names = ("targets",) if one.name == "target_offsets" else ("answers", "answer_status")
+            found |= {name: getattr(self, name)[place] for name in names}
+        return Requests(**found)
+
     def describe(self, row: int) -> str:
         """A row in words, for messages."""
         first, last = self.target_offsets[row : row + 2]
@@ -247,7 +310,7 @@ class Requests:
             values = [getattr(part, one.name) for part in parts]
             if values[0] is None:
                 continue
-            if one.name in ("payload", "byte_enable", "answers", "result"):
+            if one.name in ("payload", "byte_enable", "extension", "answers", "result"):
                 values = [np.where(v >= 0, v + b, v) for v, b in zip(values, bases, strict=True)]
             if one.name.endswith("_offsets"):
                 starts = np.cumsum([0, *(v[-1] for v in values)])
@@ -278,7 +341,7 @@ class Played:
     counters : registers of the switch after the run, by name
     mismatches : what was wrong, each in words with cycle and seed; empty if nothing was
     seed : of all that was random
-    seconds : wall time of the simulation, without the build
+    seconds : the simulation's time on one core, without the build
     """
 
     cycles: int
@@ -305,7 +368,7 @@ class Played:
 
     @property
     def flits_per_second(self) -> float:
-        """Simulated flits, over all links and directions, a second of wall time."""
+        """Simulated flits, over all links and directions, a second of a core."""
         return float(self.flits.sum() / self.seconds) if self.seconds else 0.0
 
     def utilisation(self) -> NDArray[np.float64]:

@@ -35,6 +35,7 @@ struct Script {
         heads = reinterpret_cast<const Word*>(in.get<uint64_t>("heads"));
         data_at = in.get<int64_t>("data_at");
         data_flits = in.get<uint8_t>("data_flits");
+        sent_flits = in.get<uint8_t>("sent_flits");
         replica_at = in.get<int64_t>("replica_at");
         answer = reinterpret_cast<const Word*>(in.get<uint64_t>("answer"));
         answer_at = in.get<int64_t>("answer_at");
@@ -60,7 +61,8 @@ struct Script {
 
     size_t rows, replicas, lanes, reset_count;
     const uint16_t *port, *group, *replica_port;
-    const uint8_t *is, *data_flits, *reply_flits, *reply_poison;
+    // DATA flits from the pool: of replicas, and of the request as it is sent.
+    const uint8_t *is, *data_flits, *sent_flits, *reply_flits, *reply_poison;
     const uint64_t* key;  // of a session: the address and stage that its log entries carry
     const uint32_t *lane, *lane_rows, *replica_row;
     const int64_t *head_at, *data_at, *replica_at, *answer_at, *result_at;

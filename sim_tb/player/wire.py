@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dysharp.hw.packet import Header, MultimemAddress, tx_flits
 
-__all__ = ["headers", "multimem_address", "place_of", "ragged"]
+__all__ = ["field_of", "headers", "list_flits", "multimem_address", "place_of"]
 
 _WORD = 64
 
@@ -26,6 +26,13 @@ def _field(layout: Any, name: str, values: Any) -> NDArray[np.uint64]:
     return np.asarray(values).astype(np.uint64) << np.uint64(place_of(layout, name)[0] % _WORD)
 
 
+def field_of(layout: Any, name: str, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """A field of at most 63 bits, from the word of 64 bits that holds it."""
+    first, width = place_of(layout, name)
+    shifted = words >> np.uint64(first % _WORD)
+    return (shifted & np.uint64((1 << width) - 1)).astype(np.int64)
+
+
 def multimem_address(maddr: Any, stage: Any, count: Any, attr: Any) -> NDArray[np.uint64]:
     """The ``addr`` field of packets with ``tx = 1``."""
     parts = {"maddr": maddr, "stage": stage, "count": count, "attr": attr}
@@ -36,11 +43,11 @@ def multimem_address(maddr: Any, stage: Any, count: Any, attr: Any) -> NDArray[n
 
 
 def headers(
-    *, flits: Any, cmd: Any, tx: Any, addr: NDArray[np.uint64], be: Any = 0
+    *, flits: Any, cmd: Any, tx: Any, addr: NDArray[np.uint64], ae: Any = 0, be: Any = 0
 ) -> NDArray[np.uint64]:
     """Headers [n, 2] with an empty tag, of packets of so many flits."""
     length = np.asarray(flits).astype(np.int64) - 1
-    parts = {"len": length, "cmd": cmd, "tx": tx, "be": be}
+    parts = {"len": length, "cmd": cmd, "tx": tx, "ae": ae, "be": be}
     low = np.zeros(len(addr), np.uint64)
     for name, value in parts.items():
         low |= _field(Header, name, value)
@@ -50,8 +57,3 @@ def headers(
 def list_flits(counts: NDArray[Any]) -> NDArray[np.int64]:
     """TX flits of lists of so many entries."""
     return tx_flits(counts.astype(np.int64))
-
-
-def ragged(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Where rows of such lengths start, and where the last one ends."""
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
