@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from amaranth.lib import data, enum
+from amaranth.utils import ceil_log2
 
 from dysharp.hw import packet
 from dysharp.hw.alu.accumulators import ADDED, accumulator_bits
+from dysharp.hw.alu.fixed_point import FixedPoint
+from dysharp.hw.alu.float_format import FLOATS
 from dysharp.hw.alu.reductions import ALL_DTYPES, DEFAULT_DTYPES, supported
 from dysharp.hw.config import load_preset, preset_names
 from dysharp.hw.parameters import Config, GpuConfig, SwitchConfig
@@ -206,6 +209,21 @@ def mutants() -> str:
     return _table(("file", "what the mutant does", "caught by"), rows)
 
 
+def exact_limbs() -> str:
+    """What the carries of exact sums cost in memory, one row a type."""
+    shapes = {form.name: FixedPoint((form,)) for form in FLOATS.values()}
+    contributions = shapes["f32"].contributions
+    rows = []
+    for name, fixed in shapes.items():
+        carried = len(fixed.limbs) - 1
+        # A limb that kept its carries would have room for all contributions, of either sign.
+        slack = carried * (ceil_log2(contributions) + 1)
+        bits = sum(width for _, width in fixed.limbs)
+        rows.append((f"`{name}`", len(fixed.limbs), fixed.limb_bits, bits, carried, slack))
+    head = ("type", "limbs", "bits of a limb", "bits of the sum", "of its carries")
+    return _table((*head, f"of slack for {contributions} contributions"), rows, right=1)
+
+
 def rank_store() -> str:
     """What order rank costs in memory, one row a preset."""
     rows = []
@@ -306,6 +324,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "adders": adders,
     "alu": alu,
     "orders": orders,
+    "exact_limbs": exact_limbs,
     "rank_store": rank_store,
 }
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from amaranth import Cat, Const, Module, Value
 
 from dysharp.hw.alu.converter import FloatConverter
-from dysharp.hw.alu.float_format import BF16, E4M3, E5M2, F16, F32, F32_FTZ, F64, FloatFormat
+from dysharp.hw.alu.float_format import F16, F32, F32_FTZ, F64, FLOATS, FloatFormat
 from dysharp.hw.packet import FLIT_BITS, Dtype
 from dysharp.hw.share import place
 
@@ -45,12 +45,10 @@ class Formats(NamedTuple):
     wider: FloatFormat
 
 
+_WIDER = {Dtype.F32: F32, Dtype.F16: F32, Dtype.BF16: F32, Dtype.E4M3: F16, Dtype.E5M2: F16}
+
 ADDED: dict[Dtype, Formats] = {
-    Dtype.F32: Formats(F32, F32),
-    Dtype.F16: Formats(F16, F32),
-    Dtype.BF16: Formats(BF16, F32),
-    Dtype.E4M3: Formats(E4M3, F16),
-    Dtype.E5M2: Formats(E5M2, F16),
+    dtype: Formats(FLOATS[dtype], wider) for dtype, wider in _WIDER.items()
 }
 """Floating-point types that the slots' adders serve; f64 has adders of its own."""
 

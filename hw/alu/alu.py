@@ -1,9 +1,6 @@
 """The datapath of the reduction: one flit a cycle into its accumulators."""
 
-from typing import Any
-
 from amaranth import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.alu.accumulators import (
     ADDED,
@@ -16,17 +13,16 @@ from dysharp.hw.alu.accumulators import (
     widened,
 )
 from dysharp.hw.alu.adder import FloatAdder
+from dysharp.hw.alu.flit_alu import FlitAlu
 from dysharp.hw.alu.float_format import F32, F64
-from dysharp.hw.alu.integer import INTEGER_DTYPES, IntegerUnit
-from dysharp.hw.alu.min_max import MIN_MAX_DTYPES, MinMaxUnit
 from dysharp.hw.alu.reductions import DEFAULT_DEPTH, DEFAULT_DTYPES, Arithmetic
-from dysharp.hw.packet import FLIT_BITS, Attr, Dtype, Op
+from dysharp.hw.packet import FLIT_BITS, Dtype, Op
 from dysharp.hw.share import place
 
 __all__ = ["ReductionAlu"]
 
 
-class ReductionAlu(Component):
+class ReductionAlu(FlitAlu):
     """Combines a flit of operands with its accumulators, in any type and operation of the build.
 
     Where elements are added they are taken in the accumulator's type: eight adders serve bf16,
@@ -35,7 +31,8 @@ class ReductionAlu(Component):
     build needs is built.
 
     The first flit of a reduction is loaded: converted exactly, a NaN made canonical, nothing else
-    changed. For the layout of accumulators see :mod:`dysharp.hw.alu.accumulators`.
+    changed. For the layout of accumulators see :mod:`dysharp.hw.alu.accumulators`, for the ports
+    :class:`~dysharp.hw.alu.flit_alu.FlitAlu`.
 
     Latency: :attr:`latency` cycles for every type and operation. Throughput: one flit a cycle,
     each with a type and operation of its own; there are no handshakes, and the pipeline never
@@ -53,17 +50,6 @@ class ReductionAlu(Component):
     ``.acc::f16``; see ``docs/alu.md``.
     """
 
-    attr: Any
-    """In, type, operation and accumulation, one that is supported; with ``operand``."""
-    load: Signal
-    """In, the operand starts a reduction; ``accumulator`` counts for nothing."""
-    operand: Signal
-    """In, the flit."""
-    accumulator: Signal
-    """In, what was reduced so far."""
-    result: Signal
-    """Out, what is reduced now, :attr:`latency` cycles later."""
-
     def __init__(
         self,
         *,
@@ -73,21 +59,7 @@ class ReductionAlu(Component):
     ):
         self.arithmetic = Arithmetic(dtypes=dtypes, ftz=ftz, depth=depth)
         self.latency = depth
-        self.accumulator_bits = accumulator_bits(dtypes)
-        super().__init__(
-            {
-                "attr": In(Attr),
-                "load": In(1),
-                "operand": In(FLIT_BITS),
-                "accumulator": In(self.accumulator_bits),
-                "result": Out(self.accumulator_bits),
-            }
-        )
-
-    @property
-    def dtypes(self) -> tuple[Dtype, ...]:
-        """Types that are built."""
-        return self.arithmetic.dtypes
+        super().__init__(dtypes=dtypes, accumulator_bits=accumulator_bits(dtypes))
 
     @property
     def module_name(self) -> str:
@@ -194,26 +166,5 @@ class ReductionAlu(Component):
 
     def _others(self, m: Module) -> list[Value]:
         """Results of the flit-wide units, brought to the latency of the adders."""
-        units: list[Any] = []
-        result, latency = self.operand, 0
-        if any(dtype in MIN_MAX_DTYPES for dtype in self.dtypes):
-            m.submodules.min_max = place(compared := MinMaxUnit(dtypes=self.dtypes))
-            m.d.comb += compared.load.eq(self.load)
-            units.append(compared)
-            result = compared.result
-        if any(dtype in INTEGER_DTYPES for dtype in self.dtypes):
-            depth = min(self.latency, 1)
-            m.submodules.integer = place(computed := IntegerUnit(dtypes=self.dtypes, depth=depth))
-            m.d.comb += [
-                computed.passes.eq(self.load | (self.attr.op == Op.MIN) | (self.attr.op == Op.MAX)),
-                computed.passed.eq(result),
-            ]
-            units.append(computed)
-            result, latency = computed.result, computed.latency
-        for unit in units:
-            m.d.comb += [
-                unit.attr.eq(self.attr),
-                unit.operand.eq(self.operand),
-                unit.accumulator.eq(self.accumulator[:FLIT_BITS]),
-            ]
-        return [self._later(m, result, "other", after=latency)] if units else []
+        found = self.unrounded(m, attr=self.attr, load=self.load, operand=self.operand, depth=1)
+        return [self._later(m, found[0], "other", after=found[1])] if found else []

@@ -10,10 +10,10 @@ from amaranth import Cat, Const, Module, Value
 
 from dysharp.hw.alu.carry import group, named
 
-__all__ = ["add_fast"]
+__all__ = ["add_skipping"]
 
 
-def add_fast(m: Module, a, b, carry) -> Value:
+def add_skipping(m: Module, a, b, carry) -> Value:
     """``a + b + carry``, a bit wider than ``a``; ``b`` is as wide, or None for zero."""
     a = Value.cast(a)
     b = Const(0, len(a)) if b is None else Value.cast(b)

@@ -7,7 +7,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
-from dysharp.hw.alu.carry_skip import add_fast
+from dysharp.hw.alu.carry_skip import add_skipping
 from dysharp.hw.alu.fixed_point import FixedPoint
 
 __all__ = ["ExactLane"]
@@ -103,7 +103,7 @@ class ExactLane(Component):
             m.d.comb += [
                 addend.eq(Mux(starts[index], lower, 0) | Mux(below, upper, 0)),
                 inverted.eq(addend ^ negative.replicate(width)),
-                total.eq(add_fast(m, kept[f"limb{index}"], inverted, carry)),
+                total.eq(add_skipping(m, kept[f"limb{index}"], inverted, carry)),
                 self.o[f"limb{index}"].eq(total),
             ]
             if index + 1 < len(fixed.limbs):

@@ -1,13 +1,13 @@
 """One lane of the exact sum's end: resolves the carries and rounds, once."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out
 
-from dysharp.hw.alu.carry_skip import add_fast
+from dysharp.hw.alu.carry_skip import add_skipping
+from dysharp.hw.alu.exact_window import choose, resolve
 from dysharp.hw.alu.fixed_point import FixedPoint
 from dysharp.hw.alu.format_mix import pick
 from dysharp.hw.delay import delayed
@@ -70,8 +70,8 @@ class ExactLaneRounder(Component):
         for number in range(1, self.latency + 1):
             selects.append(delayed(m, selects[-1], f"select{number}"))
             kind = delayed(m, kind, f"kind{number}")
-        value = delayed(m, self._resolve(m, self.accumulator, selects[0]), "value1")
-        value = delayed(m, self._choose(m, value, selects[1]), "value2")
+        value = delayed(m, resolve(m, self.fixed, self.accumulator, selects[0]), "value1")
+        value = delayed(m, choose(m, self.fixed, value, selects[1]), "value2")
         for number, step in enumerate((self._negate, self._approach, self._normalise), 3):
             value = delayed(m, step(m, value), f"value{number}")
         self._round(m, value, selects[-1], kind)
@@ -91,107 +91,6 @@ class ExactLaneRounder(Component):
             kind.minus_zero.eq(~flags.other),
         ]
         return kind
-
-    def _resolve(self, m: Module, accumulator: Any, select: Any) -> Any:
-        """The carries into all limbs, and what the limbs are with them: 0, all ones, negative."""
-        fixed = self.fixed
-        count = len(fixed.limbs)
-        kept = [Const(0, 1), *(accumulator[f"carry{k}"] for k in range(1, count))]
-        near = [_Near(m, accumulator[f"limb{k}"], f"limb{k}") for k in range(count)]
-        resolved: Any = Signal(
-            data.StructLayout(
-                {
-                    "accumulator": fixed.layout,
-                    "carries": count + 1,
-                    "zero": count,
-                    "ones": count,
-                    "negative": 1,
-                }
-            ),
-            name="resolved",
-        )
-        generates, propagates, tops = Signal(count), Signal(count), Signal(count)
-        m.d.comb += [
-            resolved.accumulator.eq(accumulator),
-            resolved.carries.eq(Cat(Const(0, 1), _carries(m, generates, propagates))),
-            # A sum of a short format has its sign below the last limb.
-            resolved.negative.eq(
-                pick(list(select), [tops[fixed.limbs_of(f) - 1] for f in fixed.formats], 1)
-            ),
-        ]
-        for k, n in enumerate(near):
-            carry = resolved.carries[k]
-            m.d.comb += [
-                generates[k].eq(n.is_minus[1] & kept[k]),
-                propagates[k].eq(Mux(kept[k], n.is_minus[2], n.is_minus[1])),
-                resolved.zero[k].eq(n.reaches(0, kept[k], carry)),
-                resolved.ones[k].eq(n.reaches(1, kept[k], carry)),
-                tops[k].eq(n.top(kept[k], carry)),
-            ]
-        return resolved
-
-    def _choose(self, m: Module, resolved: Any, select: Any) -> Any:
-        """The two limbs in which the sum begins, as they are, and what is to be added to them."""
-        fixed = self.fixed
-        count = len(fixed.limbs)
-        limbs = [resolved.accumulator[f"limb{k}"] for k in range(count)]
-        kept = [Const(0, 1), *(resolved.accumulator[f"carry{k}"] for k in range(1, count))]
-        carries, zero, ones = resolved.carries, resolved.zero, resolved.ones
-        negative = resolved.negative
-
-        # What is above the last limb of a short format is not its own.
-        used = [
-            pick(list(select), [Const(k < fixed.limbs_of(f), 1) for f in fixed.formats], 1)
-            for k in range(count)
-        ]
-        begins = [used[k] & ~Mux(negative, ones[k], zero[k]) for k in range(2, count)]
-        first = _highest(m, Cat(Const(1, 1), *begins))
-        nothing_below = _all_before(m, zero)
-
-        # The highest limb is extended so that it still wraps to its sign.
-        words = [Cat(Const(0, fixed.first), limbs[0]), *limbs[1:]]
-        above = (negative | carries[count]).replicate(fixed.limb_bits - len(limbs[-1]))
-        words[-1] = Cat(limbs[-1], above)
-        if any(fixed.limbs_of(form) == 1 for form in fixed.formats):
-            # The window is two limbs even so: the one above a single limb is nothing but sign.
-            words[1] = Mux(used[1], words[1], negative.replicate(fixed.limb_bits))
-            kept[1] = kept[1] & used[1]
-        window: Any = Signal(
-            data.StructLayout(
-                {
-                    "low": fixed.limb_bits,
-                    "high": fixed.limb_bits,
-                    "low_kept": 1,
-                    "low_carry": 1,
-                    "high_kept": 1,
-                    "high_carry": 1,
-                    "low_zero": 1,
-                    "high_zero": 1,
-                    "nothing_below": 1,
-                    "number": range(max(2, count - 1)),
-                    "negative": 1,
-                }
-            ),
-            name="window",
-        )
-
-        def choose(values: Sequence[Any]) -> Value:
-            return pick(list(first), values, max(len(Value.cast(value)) for value in values))
-
-        m.d.comb += [
-            window.low.eq(choose(words[:-1])),
-            window.high.eq(choose(words[1:])),
-            window.low_kept.eq(choose(kept[:-1])),
-            window.low_carry.eq(choose(list(carries[:-2]))),
-            window.high_kept.eq(choose(kept[1:])),
-            window.high_carry.eq(choose(list(carries[1:-1]))),
-            window.low_zero.eq(choose(list(zero[:-1]))),
-            window.high_zero.eq(choose(list(zero[1:]))),
-            window.nothing_below.eq(choose(list(nothing_below[:-1]))),
-            window.number.eq(choose([Const(k, len(window.number)) for k in range(count - 1)])),
-            window.negative.eq(negative),
-        ]
-        return window
 
     def _negate(self, m: Module, window: Any) -> Any:
         """The magnitude of the window; inverted and one more if nothing stands below."""
@@ -220,7 +119,7 @@ class ExactLaneRounder(Component):
                 change.eq(Mux(window.negative, borrows - adds, adds)),
                 addend.eq(change),
                 start.eq(window[name] ^ window.negative.replicate(bits)),
-                half.eq(add_fast(m, start, addend, Const(0, 1))),
+                half.eq(add_skipping(m, start, addend, Const(0, 1))),
             ]
             halves.append(half)
         # The magnitude of a number that is all sign above a zero window is one bit longer.
@@ -317,39 +216,13 @@ class ExactLaneRounder(Component):
             m.d.comb += [
                 below.eq(Cat(mantissa, exponent)),
                 up.eq(half & (rest | mantissa[0])),
-                rounded.eq(add_fast(m, below, None, up)),
+                rounded.eq(add_skipping(m, below, None, up)),
                 beyond.eq(kind.infinite | (below > form.largest) | up & (below == form.largest)),
             ]
             magnitude = Mux(beyond, form.overflow, rounded)[: form.bits - 1]
             numbers.append(Mux(kind.nan, form.nan, Cat(magnitude, sign)))
         one = numbers[0] & select[0].replicate(len(numbers[0]))
         m.d.comb += self.o.eq(pick(select, numbers, fixed.mix.bits) if len(numbers) > 1 else one)
-
-
-class _Near:
-    """How near a limb is to wrapping: whether it is -3, -2, -1 or 0 modulo its range."""
-
-    def __init__(self, m: Module, limb, name: str):
-        width = len(limb)
-        self.is_minus = Signal(4, name=f"{name}_is_minus")
-        below_top = limb[:-1]
-        self._top = limb[-1]
-        self._below_is_minus = Signal(3, name=f"{name}_below_top_is_minus")
-        m.d.comb += [self.is_minus[k].eq(limb == -k % (1 << width)) for k in range(4)]
-        m.d.comb += [self._below_is_minus[k].eq(below_top == -k % (1 << width - 1)) for k in (1, 2)]
-
-    def reaches(self, minus: int, one, other):
-        """Whether the limb and two bits make ``-minus``."""
-        return Mux(
-            one & other,
-            self.is_minus[minus + 2],
-            Mux(one | other, self.is_minus[minus + 1], self.is_minus[minus]),
-        )
-
-    def top(self, one, other):
-        """Highest bit of the limb and two bits."""
-        below = self._below_is_minus
-        return self._top ^ ((one | other) & below[1] | one & other & below[2])
 
 
 def _shifted(m: Module, value: Value, stop: Value, steps: range) -> tuple[Value, Value, Value]:
@@ -370,37 +243,3 @@ def _shifted(m: Module, value: Value, stop: Value, steps: range) -> tuple[Value,
         ]
         value, stop, shift[step] = moved, stopped, moves
     return value, stop, Cat(shift)
-
-
-def _carries(m: Module, generates: Signal, propagates: Signal) -> Value:
-    """Carries out of each place, without one into the first; a tree of doubling steps."""
-    distance = 1
-    while distance < len(generates):
-        reach, through = Signal.like(generates), Signal.like(propagates)
-        below = (generates << distance)[: len(generates)]
-        passed = ((propagates << distance) | (1 << distance) - 1)[: len(generates)]
-        m.d.comb += [
-            reach.eq(generates | propagates & below),
-            through.eq(propagates & passed),
-        ]
-        generates, propagates = reach, through
-        distance *= 2
-    return generates
-
-
-def _all_before(m: Module, bits: Value) -> Value:
-    """For each place whether all lower ones are set; a tree of doubling steps."""
-    every, distance = (bits << 1 | 1)[: len(bits)], 1
-    while distance < len(bits):
-        longer = Signal(len(bits))
-        m.d.comb += longer.eq(every & (every << distance | (1 << distance) - 1))
-        every, distance = longer, 2 * distance
-    return every
-
-
-def _highest(m: Module, bits: Value) -> Signal:
-    """Only the highest of the bits that are set."""
-    highest = Signal(len(bits))
-    none_above = _all_before(m, ~Cat(reversed(list(bits))))
-    m.d.comb += highest.eq(bits & Cat(reversed(list(none_above))))
-    return highest

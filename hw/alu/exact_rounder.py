@@ -8,7 +8,7 @@ from amaranth.lib.wiring import Component, In, Out
 from dysharp.hw.alu.exact_lane_rounder import ExactLaneRounder
 from dysharp.hw.alu.exact_word import ExactWord
 from dysharp.hw.alu.float_format import E5M2
-from dysharp.hw.alu.reductions import DEFAULT_DTYPES, check_dtypes
+from dysharp.hw.alu.reductions import DEFAULT_DTYPES
 from dysharp.hw.packet import FLIT_BITS, Attr, Dtype, Op
 from dysharp.hw.share import place
 
@@ -45,7 +45,6 @@ class ExactRounder(Component):
         ftz: bool = False,
         contributions: int = 128,
     ):
-        check_dtypes(dtypes)
         self.word = ExactWord(dtypes=dtypes, ftz=ftz, contributions=contributions)
         self.accumulator_bits = self.word.bits
         super().__init__(

@@ -5,20 +5,12 @@ from dataclasses import dataclass
 from amaranth import Cat, Value
 
 from dysharp.hw.alu.fixed_point import FixedPoint
-from dysharp.hw.alu.float_format import BF16, E4M3, E5M2, F16, F32, F32_FTZ, F64, FloatFormat
-from dysharp.hw.alu.reductions import dtypes_name
+from dysharp.hw.alu.float_format import BF16, F32, F32_FTZ, FLOATS, FloatFormat
+from dysharp.hw.alu.reductions import check_dtypes, dtypes_name
 from dysharp.hw.packet import FLIT_BITS, Dtype, Op
 
 __all__ = ["ExactWord", "LanePlace"]
 
-_FORMATS = {
-    Dtype.F16: F16,
-    Dtype.BF16: BF16,
-    Dtype.F32: F32,
-    Dtype.F64: F64,
-    Dtype.E4M3: E4M3,
-    Dtype.E5M2: E5M2,
-}
 _FP8 = (Dtype.E4M3, Dtype.E5M2)
 _LANES = FLIT_BITS // BF16.bits
 
@@ -58,7 +50,7 @@ class LanePlace:
 
     def number_at(self, dtype: Dtype) -> slice:
         """Bits of a flit in which the lane's number stands."""
-        bits = _FORMATS[dtype].bits
+        bits = FLOATS[dtype].bits
         return slice(self.elements[dtype] * bits, (self.elements[dtype] + 1) * bits)
 
 
@@ -83,6 +75,7 @@ class ExactWord:
     """
 
     def __init__(self, *, dtypes: tuple[Dtype, ...], ftz: bool, contributions: int):
+        check_dtypes(dtypes)
         self.dtypes, self.ftz, self.contributions = dtypes, ftz, contributions
         self.lanes: list[LanePlace] = []
         offset = 0
@@ -110,7 +103,7 @@ class ExactWord:
         return tuple(dict.fromkeys(dtype for lane in self.lanes for dtype in lane.dtypes))
 
     def _fixed(self, dtypes) -> FixedPoint:
-        formats: list[FloatFormat] = [_FORMATS[dtype] for dtype in dtypes]
+        formats: list[FloatFormat] = [FLOATS[dtype] for dtype in dtypes]
         if self.ftz:
             formats = [F32_FTZ if form is F32 else form for form in formats]
         return FixedPoint(formats, contributions=self.contributions)
@@ -127,5 +120,5 @@ class ExactWord:
     def _add_narrow(self, name: str, elements: dict[Dtype, int], end: int) -> int:
         """Add a narrow lane above what fp8 needs of the wide one before it, if there is room."""
         wide = self.lanes[-1]
-        needed = max(wide.fixed.bits_of(_FORMATS[dtype]) for dtype in elements)
+        needed = max(wide.fixed.bits_of(FLOATS[dtype]) for dtype in elements)
         return max(end, self._add(name, elements, wide.offset + needed))

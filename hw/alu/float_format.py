@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from amaranth import Cat, Const, Value
 from amaranth.lib import data
 
-__all__ = ["FloatFormat", "BF16", "E4M3", "E5M2", "F16", "F32", "F32_FTZ", "F64"]
+from dysharp.hw.packet import Dtype
+
+__all__ = ["FLOATS", "FloatFormat", "BF16", "E4M3", "E5M2", "F16", "F32", "F32_FTZ", "F64"]
 
 
 @dataclass(frozen=True)
@@ -146,3 +148,13 @@ E4M3 = FloatFormat(
     "e4m3", exponent_bits=4, mantissa_bits=3, nan=0x7F, infinities=False, saturates=True
 )
 E5M2 = FloatFormat("e5m2", exponent_bits=5, mantissa_bits=2, nan=0x7F, saturates=True)
+
+FLOATS: dict[Dtype, FloatFormat] = {
+    Dtype.F16: F16,
+    Dtype.BF16: BF16,
+    Dtype.F32: F32,
+    Dtype.F64: F64,
+    Dtype.E4M3: E4M3,
+    Dtype.E5M2: E5M2,
+}
+"""Floating-point types and their formats."""

@@ -6,18 +6,19 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.alu.carry import named
-from dysharp.hw.alu.float_format import BF16, E4M3, E5M2, F16, FloatFormat
-from dysharp.hw.alu.reductions import check_dtypes, dtypes_name
+from dysharp.hw.alu.float_format import FLOATS, FloatFormat
+from dysharp.hw.alu.reductions import ALL_DTYPES, check_dtypes, dtypes_name, supported
 from dysharp.hw.packet import FLIT_BITS, Attr, Dtype, Op
 
 __all__ = ["MIN_MAX_DTYPES", "FloatMinMax", "MinMaxUnit"]
 
-_FLOATS = {Dtype.F16: F16, Dtype.BF16: BF16, Dtype.E4M3: E4M3, Dtype.E5M2: E5M2}
 _UNSIGNED = {Dtype.U32: 32, Dtype.U64: 64}
 _SIGNED = {Dtype.S32: 32, Dtype.S64: 64}
-_WIDTHS = {**_UNSIGNED, **_SIGNED, **{dtype: form.bits for dtype, form in _FLOATS.items()}}
+_WIDTHS = {**_UNSIGNED, **_SIGNED, **{dtype: form.bits for dtype, form in FLOATS.items()}}
 
-MIN_MAX_DTYPES: tuple[Dtype, ...] = tuple(dtype for dtype in Dtype if dtype in _WIDTHS)
+MIN_MAX_DTYPES: tuple[Dtype, ...] = tuple(
+    dict.fromkeys(row.dtype for row in supported(ALL_DTYPES) if row.op is Op.MIN)
+)
 """Types that :class:`MinMaxUnit` has operations for."""
 
 
@@ -194,7 +195,7 @@ class MinMaxUnit(Component):
     def _decide(self, m: Module, cell: int, below: list[Value]) -> tuple[list, list]:
         """For each cell as the highest of a number: take the operand; be NaN."""
         is_max = self.attr.op == Op.MAX
-        is_float, is_signed = self._is(m, "is_float", _FLOATS), self._is(m, "is_signed", _SIGNED)
+        is_float, is_signed = self._is(m, "is_float", FLOATS), self._is(m, "is_signed", _SIGNED)
         takes, blanks = [], []
         for k, pattern_below in enumerate(below):
             a, b = self.operand[: (k + 1) * cell], self.accumulator[: (k + 1) * cell]
@@ -212,15 +213,15 @@ class MinMaxUnit(Component):
         """Whether the number at the high end is a NaN."""
         return Cat(
             (self.attr.dtype == dtype) & form.is_nan(value[-form.bits :])
-            for dtype, form in _FLOATS.items()
+            for dtype, form in FLOATS.items()
             if dtype in self.dtypes and len(value) % form.bits == 0
         ).any()
 
     def _nans(self, m: Module) -> Value:
         """A flit of canonical NaNs; for a type that has none, of any."""
         nans = Signal(FLIT_BITS)
-        for k, dtype in enumerate(d for d in self.dtypes if d in _FLOATS):
-            form = _FLOATS[dtype]
+        for k, dtype in enumerate(d for d in self.dtypes if d in FLOATS):
+            form = FLOATS[dtype]
             with m.If((self.attr.dtype == dtype) | (k == 0)):
                 m.d.comb += nans.eq(Const(form.nan, form.bits).replicate(FLIT_BITS // form.bits))
         return nans

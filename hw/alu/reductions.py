@@ -129,7 +129,12 @@ def parse_dtypes(word: str) -> tuple[Dtype, ...]:
         return sets[word]
     known = {_word(dtype): dtype for dtype in ALL_DTYPES}
     chosen: list[Dtype] = []
-    for name in (part.strip() for part in word.split(",")):
+    names = [part.strip() for part in word.split(",")]
+    for name in names:
+        if name in sets:
+            whole = "all+f64" if {"f64", "all+f64"} & set(names) else "all"
+            rule = f"Types must be {name} alone, or named one by one, not {word!r}"
+            raise ConfigError("dtypes", word, rule, hint=f"did you mean {whole}?")
         if name not in known:
             rule = f"Types must be all, all+f64, or of {', '.join(known)}, not {name!r}"
             raise ConfigError("dtypes", word, rule, hint=suggest(name, [*sets, *known]))

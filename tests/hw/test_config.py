@@ -131,6 +131,10 @@ def test_a_mistake_names_its_place(
         ("gpus=999", "--set gpus=999: gpus: GPUs must be an integer from 2 to 72, not 999"),
         ("gpu=4", "give one of its fields, such as gpu.slots"),
         ("switch.order=arival", "did you mean arrival?"),
+        ("dtypes=bf16,f23", "not 'f23' (did you mean f32?)"),
+        ("dtypes=all,bf16", "not 'all,bf16' (did you mean all?)"),
+        ("dtypes=all,f64", "Types must be all alone, or named one by one, not 'all,f64' "
+         "(did you mean all+f64?)"),
         ("gpu.slots=1000", "Slots must be a power of two from 1 to 1024, not 1000"),
     ],
 )  # fmt: skip

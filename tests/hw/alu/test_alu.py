@@ -2,12 +2,12 @@
 
 import json
 import random
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from amaranth import Module, Mux, Signal
@@ -29,7 +29,6 @@ from dysharp.hw.packet import FLIT_BITS, Dtype
 from dysharp.hw.share import place
 from dysharp.model import numerics
 from dysharp.sim_tb.formal import prove
-from dysharp.sim_tb.tools import find_simulator
 
 
 class AluCheck(Component):
@@ -79,39 +78,24 @@ class Flit:
 
 
 class Player:
-    """A verilated :class:`AluCheck`.
+    """An :class:`AluCheck` and what its results should be.
 
     Parameters
     ----------
-    folder : where it is built
+    build : of a check's player
     options : as for :class:`ReductionAlu`
     """
 
-    def __init__(self, folder: Path, **options):
-        self.folder = folder
+    def __init__(self, build: Callable[[Component], Any], **options):
         check = AluCheck(**options)
+        self.player = build(check)
         self.latency, self.dtypes = check.alu.latency, check.alu.dtypes
         self.ftz = check.alu.arithmetic.ftz
-        text, _ = elaborate(check, "alu_check")
-        (folder / "alu_check.il").write_text(text)
-        run_yosys("read_rtlil alu_check.il; proc; opt; write_verilog alu_check.v", folder=folder)
-        source = Path(__file__).with_name("alu_player.cpp")
-        command = ["verilator", "--cc", "--exe", "--build", "-Wno-lint", "--top-module"]
-        command += ["alu_check", "-CFLAGS", "-O1", "alu_check.v", str(source), "-o", "player"]
-        environment = find_simulator(optimize=True).environment
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
 
     def play(self, flits: list[Flit]) -> list[int]:
         """The rounded result of each flit."""
-        records = b"".join(
-            bytes([numerics.attr_bits(*flit.row), flit.load]) + flit.operand.to_bytes(16, "little")
-            for flit in flits
-        )
-        (self.folder / "input").write_bytes(records + bytes(18 * self.latency))
-        subprocess.run(["obj_dir/player", "input", "output"], cwd=self.folder, check=True)
-        output = (self.folder / "output").read_bytes()[16 * self.latency :]
-        return [int.from_bytes(output[at : at + 16], "little") for at in range(0, len(output), 16)]
+        records = [(numerics.attr_bits(*flit.row), flit.load, 0, flit.operand) for flit in flits]
+        return self.player.play(records, self.latency)
 
     def check(self, flits: list[Flit], seed: object = None) -> None:
         """Each result is the model's, so it came after just :attr:`latency` cycles."""
@@ -134,14 +118,14 @@ class Player:
 
 
 @pytest.fixture(scope="module")
-def player(tmp_path_factory) -> Callable[..., Player]:
+def player(flit_player) -> Callable[..., Player]:
     """Builds a player; the same one for the same arguments."""
     built: dict[str, Player] = {}
 
     def build(**options) -> Player:
         name = repr(sorted(options.items()))
         if name not in built:
-            built[name] = Player(tmp_path_factory.mktemp("alu"), **options)
+            built[name] = Player(flit_player, **options)
         return built[name]
 
     return build

@@ -4,7 +4,7 @@ import pytest
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Assert, Assume, Elaboratable
 
-from dysharp.hw.alu.carry_skip import add_fast
+from dysharp.hw.alu.carry_skip import add_skipping
 from dysharp.hw.alu.exact_lane import ExactLane
 from dysharp.hw.alu.exact_lane_rounder import ExactLaneRounder
 from dysharp.hw.alu.fixed_point import FixedPoint
@@ -142,9 +142,9 @@ class SumHarness(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
-        total = add_fast(m, self.a, self.b, self.carry)
+        total = add_skipping(m, self.a, self.b, self.carry)
         m.d.comb += Assert(total == self.a + self.b + self.carry)
-        counted = add_fast(m, self.a, None, self.carry)
+        counted = add_skipping(m, self.a, None, self.carry)
         m.d.comb += Assert(counted == self.a + self.carry)
         return m
 
