@@ -101,21 +101,7 @@ MUTANTS = [
 ]
 
 
-NIGHTLY = MUTANTS[1::2]
-"""Each needs a build of its own."""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        pytest.param(
-            mutant,
-            id=mutant.name.replace(" ", "_"),
-            marks=[pytest.mark.nightly] if mutant in NIGHTLY else [],
-        )
-        for mutant in MUTANTS
-    ],
-)
+@pytest.mark.mutants(MUTANTS)
 def test_mutants_are_caught(mutant):
     assert run_mutant(mutant)

@@ -8,17 +8,7 @@ from dysharp.sim_tb.mutation import Mutant, run_mutant
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        pytest.param(
-            mutant,
-            id=mutant.name.replace(" ", "_"),
-            marks=[pytest.mark.nightly] if number % 3 and "::" not in mutant.test else [],
-        )
-        for number, mutant in enumerate(MUTANTS)
-    ],
-)
+@pytest.mark.mutants(MUTANTS)
 def test_mutant_is_caught(mutant):
     assert mutant.test in run_mutant(mutant)
 

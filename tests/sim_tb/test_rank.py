@@ -158,12 +158,6 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.nightly] if number % 3 else [])
-        for number, mutant in enumerate(MUTANTS)
-    ],
-)
+@pytest.mark.mutants(MUTANTS)
 def test_mutants_are_caught(mutant):
     assert run_mutant(mutant)
