@@ -130,7 +130,7 @@ def run_block(
     config : dysharp.hw.config.Config
         Not needed for a Verilog file.
     test_module : str
-        Full name; ``dysharp.sim_tb.<block>.<block>_tests`` by default.
+        Full name, or several, joined by commas; all of ``sim_tb/<block>/*_tests.py`` by default.
     tests : sequence of str or None
         Which of its tests; all by default.
     seed : int or None
@@ -188,8 +188,14 @@ def run_block(
         separate=modules,
         build_dir=build_dir,
     )
-    test_module = test_module or f"dysharp.sim_tb.{block}.{block}_tests"
+    test_module = test_module or _test_modules(str(block))
     return _simulate(build, test_module, tests, seed, {**settings, **(env or {})})
+
+
+def _test_modules(block: str) -> str:
+    """The modules with a block's tests."""
+    files = sorted(Path(__file__).parent.joinpath(block).glob("*_tests.py"))
+    return ",".join(f"dysharp.sim_tb.{block}.{file.stem}" for file in files)
 
 
 def _simulate(

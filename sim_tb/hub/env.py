@@ -21,9 +21,10 @@ from dysharp.sim_tb.agents import (
 )
 from dysharp.sim_tb.agents.memory import PAGE_BYTES
 from dysharp.sim_tb.hub.golden import HubModel, HubObject
+from dysharp.sim_tb.hub.packets import make_object
 from dysharp.sim_tb.scoreboard import Scoreboard
 
-__all__ = ["FaultyMemory", "HubEnv"]
+__all__ = ["FaultyMemory", "HubEnv", "bound", "map_all"]
 
 SLVERR = 2
 EVENTS = (
@@ -302,3 +303,26 @@ class HubEnv:
                     f"memory at {number * PAGE_BYTES + at:#x}: expected "
                     f"{want[at : at + 16].hex()}, got {got[at : at + 16].hex()}"
                 )
+
+
+async def bound(dut, **options):
+    """A Hub with one object in entry 3."""
+    tb = HubEnv(dut)
+    await tb.start()
+    entry = make_object(3, **options)
+    await tb.bind(3, entry)
+    return tb, entry, tb.bench.random("packets")
+
+
+async def map_all(tb: HubEnv, entry) -> None:
+    """Map every row at every expert by the Hub's own first touch."""
+    for aidx in range(entry.rows):
+        tb.send(
+            Packet.multimem(
+                Cmd.MM_ST,
+                maddr=entry.maddr(aidx),
+                targets=range(len(entry.capacity)),
+                data=[aidx],
+            )
+        )
+    await tb.settle()
