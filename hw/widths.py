@@ -16,7 +16,9 @@ _COMPARE = {"$eq", "$ne", "$eqx", "$nex", "$lt", "$le", "$gt", "$ge"}
 _UNARY = {"$not", "$neg", "$pos"}
 _SHIFT = {"$shl", "$shr", "$sshl", "$sshr", "$shift", "$shiftx"}
 
-_TOKEN = re.compile(r"\d+'[^\s]+|[\\$]\S+(?: \[\d+(?::\d+)?\])?|[{}]")
+_TOKEN = re.compile(r"\d+'[^\s]+|[\\$]\S+(?: \[\d+(?::\d+)?\])?|[{}]|\d+")
+_INTEGER_BITS = 32
+"""What Yosys means by a number without a width."""
 _WIRE = re.compile(r"  wire (?:width (\d+) )?.*?([\\$]\S+)$")
 
 Piece = tuple[str, int]
@@ -31,7 +33,12 @@ class _Signals:
 
     def pieces(self, text: str) -> list[Piece]:
         """Parts of an expression, high bits first."""
-        return [(token, self._width(token)) for token in _TOKEN.findall(text) if token not in "{}"]
+        tokens = [
+            f"{_INTEGER_BITS}'{int(token):0{_INTEGER_BITS}b}" if token.isdigit() else token
+            for token in _TOKEN.findall(text)
+            if token not in "{}"
+        ]
+        return [(token, self._width(token)) for token in tokens]
 
     def _width(self, token: str) -> int:
         if token[0].isdigit():

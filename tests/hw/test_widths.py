@@ -69,3 +69,17 @@ def test_shift_right_computes_all_bits_and_uses_the_low_ones():
 def test_other_cells_are_left_alone(kind):
     text = MODULE.format(kind=kind, a="\\a", aw=4, b="\\b", bw=7, y=1, signed=0)
     assert match_widths(text) == text
+
+
+def test_numbers_without_a_width_keep_their_value():
+    """Yosys writes some constants of 32 bits as plain numbers; they became 0 when extended or cut.
+
+    In the generated Verilog no bit of a sticky register or a command could be written then, unless
+    all 32 bits of its word exist.
+    """
+    ports, _ = matched("$and", a="383", aw=32, b="\\b", bw=7, y=32)
+    assert ports["\\A"] == "\\A 383"
+    ports, _ = matched("$and", a="383", aw=32, y=9)
+    assert ports["\\A"] == "\\A 9'101111111"
+    ports, _ = matched("$add", a="{ \\a 5 }", aw=36, y=40)
+    assert ports["\\A"] == f"\\A {{ 4'0000 \\a 32'{5:032b} }}"
