@@ -18,6 +18,7 @@ __all__ = [
     "ArrivalMismatch",
     "combine_rows",
     "gpu_groups",
+    "partial_sums",
     "arrival_groups",
 ]
 
@@ -159,9 +160,9 @@ def combine_rows(
     if accumulation is Accumulation.EXACT_THEN_ROUND:
         return _exact_sums(outputs, index >= 0)
     if accumulation is Accumulation.FP32_K_ORDER:
-        return _partial_sums(outputs, np.minimum(index, 0), 1)[:, 0]
+        return partial_sums(outputs, np.minimum(index, 0), 1)[:, 0]
     each_step = accumulation is Accumulation.PER_LEVEL_BF16
-    partials = _partial_sums(outputs, index, depth, each_step=each_step)
+    partials = partial_sums(outputs, index, depth, each_step=each_step)
     if accumulation is Accumulation.GPU_LIST_THEN_EXACT:
         return _exact_sums(np.moveaxis(partials, 1, 0), groups.gpus >= 0)
     return _switch_sums(partials, groups.number, arrival, chunk, each_step=each_step)
@@ -175,7 +176,7 @@ def _add(
     return bf16_to_f32_array(f32_to_bf16_array(total)) if each_step else total
 
 
-def _partial_sums(
+def partial_sums(
     outputs: Iterable[NDArray[np.uint16]],
     index: NDArray[np.int64],
     depth: int,

@@ -155,8 +155,9 @@ def _effective(
     addr = np.where(tx, fields["maddr"].astype(np.uint64), fields["addr"])
     addr = np.where(moves, addr & ~np.uint64(FLIT_BYTES - 1), addr)
     count = np.where(fields["lists"] > 0, fields["count"], 0)
-    ids = frames.flits[rows].view(np.uint16).reshape(len(rows), -1)
-    slot = np.arange(ids.shape[1]) - TARGETS_PER_FLIT * targets_from[:, None]
+    slots = TARGETS_PER_FLIT * frames.flits.shape[1]
+    ids = frames.flits[rows].view(np.uint16).reshape(len(rows), slots)
+    slot = np.arange(slots) - TARGETS_PER_FLIT * targets_from[:, None]
     used = (slot >= 0) & (slot < count[:, None])
     listed = (slot >= 0) & (slot < TARGETS_PER_FLIT * fields["lists"][:, None])
     return Requests(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dysharp.hw.packet import Cmd, Status
 from dysharp.model.numerics import supports
 from dysharp.sim_tb.player.requests import Requests
+from dysharp.sim_tb.player.wire import links_of
 from dysharp.sim_tb.route.model import Fabric, ObjectSpec
 
 __all__ = ["Verdict", "judge"]
@@ -84,16 +85,6 @@ def _find(fabric: Fabric, requests: Requests, moved: NDArray[np.int64]) -> NDArr
             inside = requests.multimem & (first >= entry.base) & (first + 16 * moved <= last)
             found[inside] = k
     return found
-
-
-def _links(fabric: Fabric, addr: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The link of each chunk: its number folded by xor."""
-    chunk = (addr & np.uint64((1 << 48) - 1)).astype(np.int64) // fabric.chunk_bytes
-    bits = fabric.links.bit_length() - 1
-    folded = np.zeros_like(chunk)
-    for low in range(0, 48, bits or 48):
-        folded ^= chunk >> low & fabric.links - 1
-    return folded
 
 
 def judge(
@@ -174,7 +165,7 @@ def _replicate(
 ) -> Verdict:
     """Replicas of the rows that pass, by row and port."""
     passes, counts = status == 0, requests.counts
-    link = _links(fabric, requests.addr)
+    link = links_of(requests.addr, links=fabric.links, chunk_bytes=fabric.chunk_bytes)
     entries = np.flatnonzero(passes[owner])
     keys = owner[entries] * ports + gpu[entries] * fabric.links + link[owner[entries]]
     sort = np.argsort(keys, kind="stable")

@@ -240,13 +240,13 @@ def _judge(
     logged = found["logged"].astype(np.int64)
     session = arrays["is"] & Is.SESSION.value > 0
     loads = session & (np.diff(arrays["result_at"]) > 0) & (signed["latency"] >= 0)
-    loads &= (logged == np.diff(part.replica_at)) & (arrays["answer_at"] < 0)
+    loads &= (logged == np.diff(arrays["replica_at"])) & (arrays["answer_at"] < 0)
     if not mismatches:
         for row, what in check_sums(
             config,
             rows=np.flatnonzero(loads),
             attr=part.attr,
-            replica_at=part.replica_at,
+            replica_at=arrays["replica_at"],
             replica_port=arrays["replica_port"].astype(np.int64),
             source=found["log_source"],
             operands=arrays["reply_at"],
@@ -272,8 +272,8 @@ def _judge(
         ]
         if done != rows:
             mismatches.append(f"{done} of {rows} requests were done, seed {seed}")
-    port_of_log = np.repeat(np.arange(rows), np.diff(part.replica_at))
-    counted = np.arange(len(port_of_log)) - part.replica_at[port_of_log] < logged[port_of_log]
+    port_of_log = np.repeat(np.arange(rows), np.diff(arrays["replica_at"]))
+    counted = np.arange(len(port_of_log)) - arrays["replica_at"][port_of_log] < logged[port_of_log]
     log = np.stack([port_of_log, found["log_source"], found["log_cycle"]], axis=1)[counted]
     last = signed["last"].reshape(ports, 2)
     return Played(

@@ -155,9 +155,8 @@ class Requests:
     def _check_lengths(self, rows: int) -> None:
         if self.flip.shape != (rows, 2):
             raise UserError(f"Array flip must be [{rows}, 2], not {list(self.flip.shape)}")
-        per_row = {
-            name for name in _TYPES if name not in ("targets", "answers", "answer_status")
-        } - {"target_offsets", "answer_offsets"}
+        others = ("targets", "answers", "answer_status", "target_offsets", "answer_offsets")
+        per_row = [name for name in _TYPES if name not in others]
         for name in per_row:
             if getattr(self, name).shape != (rows,):
                 raise UserError(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dysharp.hw.packet import Header, MultimemAddress, tx_flits
 
-__all__ = ["field_of", "headers", "list_flits", "multimem_address", "place_of"]
+__all__ = ["field_of", "headers", "links_of", "list_flits", "multimem_address", "place_of"]
 
 _WORD = 64
 
@@ -57,3 +57,13 @@ def headers(
 def list_flits(counts: NDArray[Any]) -> NDArray[np.int64]:
     """TX flits of lists of so many entries."""
     return tx_flits(counts.astype(np.int64))
+
+
+def links_of(addr: NDArray[np.uint64], *, links: int, chunk_bytes: int) -> NDArray[np.int64]:
+    """The link of a GPU on which each chunk travels: its number folded by xor."""
+    chunk = (addr & np.uint64((1 << 48) - 1)).astype(np.int64) // chunk_bytes
+    bits = links.bit_length() - 1
+    folded = np.zeros_like(chunk)
+    for low in range(0, 48, bits or 48):
+        folded ^= chunk >> low & links - 1
+    return folded
