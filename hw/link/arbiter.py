@@ -16,6 +16,10 @@ class RoundRobin(Component):
     Parameters
     ----------
     count : requesters, at least 1
+
+    Attributes
+    ----------
+    behind : who stands behind the last one that was granted, for proofs
     """
 
     request: Signal
@@ -29,6 +33,7 @@ class RoundRobin(Component):
         if count < 1:
             raise ValueError(f"Count must be at least 1, not {count!r}")
         self.count = count
+        self.behind = Signal(count)
         super().__init__({"request": In(count), "advance": In(1), "grant": Out(count)})
 
     @property
@@ -39,15 +44,14 @@ class RoundRobin(Component):
     def elaborate(self, platform):
         """Lowest request among those at or above the priority, else the lowest of all."""
         m = Module()
-        behind = Signal(self.count)
         favoured = Signal(self.count)
         m.d.comb += [
-            favoured.eq(self.request & behind),
+            favoured.eq(self.request & self.behind),
             self.grant.eq(_lowest(Mux(favoured.any(), favoured, self.request))),
         ]
         with m.If(self.advance & self.grant.any()):
             up_to_granted = (self.grant - 1) | self.grant
-            m.d.sync += behind.eq(~up_to_granted)
+            m.d.sync += self.behind.eq(~up_to_granted)
         return m
 
 

@@ -23,6 +23,10 @@ class Credits(Component):
     ----------
     queues : queues of the row
     depth : flits of each; the longest packet must fit
+
+    Attributes
+    ----------
+    left : the counters, for proofs
     """
 
     flits: Signal
@@ -38,6 +42,7 @@ class Credits(Component):
         if depth < MAX_FLITS:
             raise ValueError(f"Depth must be at least {MAX_FLITS}, not {depth!r}")
         self.queues, self.depth = queues, depth
+        self.left = [Signal(range(depth + 1), init=depth, name=f"left{k}") for k in range(queues)]
         super().__init__(
             {
                 "flits": In(range(MAX_FLITS + 1)),
@@ -55,8 +60,7 @@ class Credits(Component):
     def elaborate(self, platform):
         """Compare, subtract, add."""
         m = Module()
-        for k in range(self.queues):
-            left = Signal(range(self.depth + 1), init=self.depth, name=f"left{k}")
+        for k, left in enumerate(self.left):
             taken = Mux(self.take[k], self.flits, 0)
             m.d.comb += self.fits[k].eq(left >= self.flits)
             m.d.sync += left.eq(left - taken + self.credit[k])
