@@ -13,7 +13,7 @@ from dysharp.hw.packet import FLIT_BITS, Dtype, Op
 from dysharp.model.numerics import attr_bits, elements, flit
 
 COMPARED = [dtype for dtype in FLOATS if dtype in MIN_MAX_DTYPES]
-INTEGERS = [row[:2] for row in supported(ALL_DTYPES) if row.dtype.name[0] in "USB"]
+INTEGERS = [row[:2] for row in supported(ALL_DTYPES) if row.dtype not in FLOATS]
 
 
 def reduce_word(numbers: list[int], dtype: Dtype, op: Op, bits: int) -> int:
