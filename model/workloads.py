@@ -151,7 +151,18 @@ def deepep(
     stages: Sequence[int] = (0, 1),
     policies: Policies | None = None,
 ) -> Workload:
-    """The same batch as :func:`batch` by DeepEP-normal: a WR to and from each distinct GPU."""
+    """The same batch as :func:`batch` by DeepEP-normal: a WR to and from each distinct GPU.
+
+    As its kernels have a channel for each rank, a source has streams of its own for each GPU that
+    it sends to; one stream for all would stop for the busiest of them.
+
+    Parameters
+    ----------
+    config : hardware
+    routing, placement, block_bytes, policies : the batch
+    streams : streams of a source for each destination and stage
+    stages : 0 for the copies of Dispatch, 1 for the rows of Combine
+    """
     policies = policies or Policies()
     lists = target_lists(routing, placement, policies)
     _through_switch(policies)
@@ -174,14 +185,9 @@ def deepep(
     parts = []
     for stage in stages:
         sender, taker = (gpu, source) if stage else (source, gpu)
-        # A source sends a token's chunk to all its GPUs before the next chunk; an expert's GPU
-        # returns one row after another.
         turn = _turn(sender, row)
         order = np.repeat(np.arange(len(row)), len(size))
         chunk = np.tile(np.arange(len(size)), len(row))
-        if not stage:
-            by_chunk = np.lexsort((gpu[order], chunk, row[order]))
-            order, chunk = order[by_chunk], chunk[by_chunk]
         offset = (routing.aidx[row[order]] << row_stride(block_bytes, config.chunk_bytes)) + (
             chunk * config.chunk_bytes
         )
@@ -190,7 +196,7 @@ def deepep(
         parts.append(
             {
                 "port": sender[order] * config.links + _link(config, DEFAULT_BASE + offset),
-                "stream": turn[order] % streams + stage * streams,
+                "stream": (turn[order] % streams + stage * streams) * config.gpus + taker[order],
                 "cmd": np.full(len(order), Cmd.WR.value),
                 "addr": _plain(config, taker[order], place, _link(config, DEFAULT_BASE + offset)),
                 "stage": np.full(len(order), stage),

@@ -55,16 +55,17 @@ ROUTINGS = ("gate", "uniform")
 CHUNKS = (128, 256)
 SOURCES: Mapping[str, Sources] = {
     "dispatch": Sources(streams=16),
-    "combine": Sources(streams=16, loads=48),
-    "fused": Sources(streams=16, loads=48),
-    "deepep": Sources(streams=16),
+    "combine": Sources(streams=16, window=4),
+    # More would let the sources whose tokens meet the busiest GPU fall behind the others.
+    "fused": Sources(streams=16, window=1),
+    "deepep": Sources(streams=1, window=2),
     "allgather": Sources(streams=1),
     "reduce_scatter": Sources(streams=1, loads=48),
     "unicast_uniform": Sources(streams=1),
     "permutation": Sources(streams=1),
     "incast": Sources(streams=1),
 }
-"""How the GPUs send each workload."""
+"""How the GPUs send each workload; unicast of a batch has a stream for each destination."""
 
 
 @dataclass

@@ -182,9 +182,10 @@ def test_streams_take_tokens_in_turn():
     assert (load.stream == row % 3 + 3 * load.stage).all()
     same = (np.diff(load.stream) == 0) & (np.diff(load.port) == 0)
     assert (np.diff(load.addr)[same] > 0).all()
-    split = deepep(config, routing, placement, block_bytes=512, streams=3, stages=(0,))
-    row = (split.addr & (1 << 40) - 1) >> 9
-    assert (split.stream == row % 5 % 3).all()
+    split = deepep(config, routing, placement, block_bytes=512, streams=2, stages=(0,))
+    row, taker = (split.addr & (1 << 40) - 1) >> 9, split.addr >> 40
+    assert (split.stream == row % 5 % 2 * config.gpus + taker).all(), "a stream a destination"
+    assert np.unique(split.stream).size == 2 * config.gpus
 
 
 def test_own_targets_off_the_links_make_no_packets():
