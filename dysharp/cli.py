@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import dysharp
 from dysharp.hw.errors import UserError
-from dysharp.verbs import bench, demo, exhaust, gen, sim, synth, trace
+from dysharp.verbs import bench, demo, exhaust, gen, sim, soak, synth, trace
 from dysharp.verbs.common import Verb
 
 __all__ = ["build_parser", "main"]
@@ -26,6 +26,7 @@ VERBS: dict[str, Verb] = {
     "gen": gen,
     "trace": trace,
     "sim": sim,
+    "soak": soak,
     "synth": synth,
     "bench": bench,
     "exhaust": exhaust,

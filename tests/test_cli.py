@@ -71,6 +71,8 @@ def said(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("bench alu --speed-liberty no/such.lib --out {out}", "no/such.lib: library cannot be"),
         ("bench alu --out {file}/x", "cannot be made"),
         ("demo --tokens 0", "Value must be an integer of at least 1, not '0'"),
+        ("soak --stalls 1", "Value must be from 0 to below 1, not '1'"),
+        ("soak --packets 2 --changes 2", "Packets must be more than the 2 changes"),
         ("demo --seed -1", "at least 0, not '-1'"),
     ],
 )

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dysharp.cli import main
 from dysharp.hw.config import Config, load_preset
 from dysharp.hw.errors import UserError
 from dysharp.hw.packet import Cmd, Packet, Status
@@ -149,6 +150,14 @@ def test_soak(config, options):
     played = run(config, make_soak(config, 2500), **options)
     assert played.passed, "\n".join(played.mismatches)
     assert played.checked > 4000
+
+
+def test_soak_verb(capsys):
+    """One line of figures, and the line that repeats the run."""
+    assert main(["soak", "--packets", "300", "--seed", "5", "--resets", "1"]) == 0
+    first, again = capsys.readouterr().out.splitlines()
+    assert first.startswith("tiny: 300 requests, ") and " 0 wrong" in first
+    assert again.split("again: ")[1].startswith("dysharp soak --preset tiny --packets 300 --seed 5")
 
 
 @pytest.mark.nightly
@@ -383,12 +392,12 @@ MUTANTS = {
     "the last port gets no replica of a list": (
         "switch/replicate.py",
         "self.push.push.eq(Mux(within, Mux(moves, active, 0), chosen))",
-        "self.push.push.eq(Mux(within, Mux(moves, active, 0), chosen) & (1 << ports - 1) - 1)",
+        "self.push.push.eq(Mux(within, Mux(moves, active, 0), chosen)[:-1])",
     ),
-    "data is another": (
-        "switch/replicate.py",
-        "self.push.flit.eq(flit)",
-        "self.push.flit.eq(Mux(within, flit ^ 1, flit))",
+    "the second id of a flit is another": (
+        "switch/prune.py",
+        "output.eq(self.ids[k])",
+        "output.eq(self.ids[k] ^ (k == 1))",
     ),
 }
 
