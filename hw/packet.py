@@ -59,7 +59,7 @@ TARGETS_PER_FLIT = FLIT_BITS // TARGET_BITS
 MAX_TARGETS = 127
 NO_TARGET = 0xFFFF
 """What an unused TX slot holds."""
-AGE_BITS = 8
+AGE_BITS = 12
 """Bits of the time at which a packet came in."""
 CHUNK_BYTES = (128, 256)
 """The chunk sizes that can be built."""
@@ -216,7 +216,7 @@ class PruneInfo(data.Struct):
 
     split: 4
     born: AGE_BITS
-    _: 13
+    _: 9
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dysharp.hw.link.link_mux import LinkMux
 from dysharp.hw.packet import AGE_BITS
 from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Column, Lanes
+from dysharp.hw.switch.drain import Drain
 from dysharp.hw.switch.error_answer import Fault
 from dysharp.hw.switch.prune import Prune
 from dysharp.hw.switch.queue_reader import QueueReader
@@ -48,6 +49,14 @@ class Egress(Component):
     """In(array of :data:`Lanes`), what each ingress writes."""
     error: stream.Interface
     """In(FlitStream), ERR packets of this port's ingress."""
+    failed: Signal
+    """In, this port counts as failed."""
+    drop_limit: Signal
+    """In, of both classes; see :class:`Drain`."""
+    fails: Signal
+    """Out, a pulse: the GPU has not taken a flit for ``drop_limit`` cycles."""
+    drained: Signal
+    """Out, flits that are dropped in this cycle, of both classes."""
     reserve: stream.Interface
     """In(stream of session_request), from this port's ingress."""
     session: Any
@@ -102,6 +111,10 @@ class Egress(Component):
             {
                 "inputs": In(Lanes).array(ports),
                 "error": In(FlitStream),
+                "failed": In(1),
+                "drop_limit": In(32),
+                "fails": Out(1),
+                "drained": Out(range(3)),
                 "reserve": In(session_stream(ports)),
                 "session": Out(SessionId),
                 "exhausted": Out(1),
@@ -186,10 +199,24 @@ class Egress(Component):
 
         link = LinkMux()
         m.submodules.link = place(link)
-        connect(m, prune.o, link.i_req)
-        connect(m, turn.o, link.i_rsp)
-        connect(m, link.o_req, flipped(self.tx_req))
-        connect(m, link.o_rsp, flipped(self.tx_rsp))
+        drains = []
+        for name, source in (("req", prune.o), ("rsp", turn.o)):
+            drain = Drain()
+            m.submodules[f"drain_{name}"] = place(drain)
+            drains.append(drain)
+            shown, tx = getattr(link, f"o_{name}"), getattr(self, f"tx_{name}")
+            connect(m, source, drain.i)
+            connect(m, drain.o, getattr(link, f"i_{name}"))
+            connect(m, shown, flipped(tx))
+            m.d.comb += [
+                drain.waits.eq(shown.valid & ~tx.ready),
+                drain.limit.eq(self.drop_limit),
+                drain.failed.eq(self.failed),
+            ]
+        m.d.comb += [
+            self.fails.eq(drains[0].fails | drains[1].fails),
+            self.drained.eq(drains[0].drained + drains[1].drained),
+        ]
         return m
 
 

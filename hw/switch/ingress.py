@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Const, Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
@@ -13,7 +13,7 @@ from dysharp.hw.link.flit import Flit, FlitStream
 from dysharp.hw.packet import AGE_BITS, Dtype
 from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Broadcast
-from dysharp.hw.switch.error_answer import Fault, error_header
+from dysharp.hw.switch.error_answer import ErrorAnswer, Fault, error_header
 from dysharp.hw.switch.forward import Forward
 from dysharp.hw.switch.object_table import ObjectEntry
 from dysharp.hw.switch.parser import Parser, ParserEvents
@@ -23,7 +23,7 @@ from dysharp.hw.switch.session import SessionId, session_stream
 
 __all__ = ["FAULTS", "Ingress", "IngressEvents", "ingress_block"]
 
-FAULTS = ("req_parser", "route", "rsp_parser", "forward")
+FAULTS = ("req_parser", "route", "replicate", "rsp_parser", "forward")
 """Who can find a packet in error; the order of ``faults``."""
 
 
@@ -74,6 +74,12 @@ class Ingress(Component):
     """Out(stream of session_request)."""
     session: Any
     """In(SessionId), valid with ``reserve.ready``."""
+    exhausted: Signal
+    """In, all sessions are retired."""
+    failed: Signal
+    """In, a bit a port: no request goes there."""
+    stall_limit: Signal
+    """In, of both parsers."""
     error: stream.Interface
     """Out(FlitStream), ERR packets for this port's link."""
     faults: Any
@@ -110,6 +116,9 @@ class Ingress(Component):
                 "rsp": Out(Broadcast(self.ports)),
                 "reserve": Out(session_stream(self.ports)),
                 "session": In(SessionId),
+                "exhausted": In(1),
+                "failed": In(self.ports),
+                "stall_limit": In(32),
                 "error": Out(FlitStream),
                 "faults": Out(data.ArrayLayout(Fault, len(FAULTS))),
                 "events": Out(IngressEvents),
@@ -157,26 +166,35 @@ class Ingress(Component):
             replicate.port.eq(self.port),
             replicate.now.eq(self.now),
             replicate.session.eq(self.session),
+            replicate.exhausted.eq(self.exhausted),
+            route.failed.eq(self.failed),
+            parser.stall_limit.eq(self.stall_limit),
+            rsp_parser.stall_limit.eq(self.stall_limit),
         ]
 
         connect(m, flipped(self.rx_rsp), rsp_parser.i)
         connect(m, rsp_parser.o, forward.i)
         connect(m, forward.push, flipped(self.rsp))
 
+        # Of those refused at once the packet that came first goes first.
         m.submodules.errors = place(errors := Skid(shape=Flit))
-        answer = Signal.like(route.error.payload, name="answer")
+        answer: Any = Signal(ErrorAnswer, name="answer")
+        sources = (replicate.error, route.error, parser.error)
+        for source in reversed(sources):
+            with m.If(source.valid):
+                m.d.comb += [answer.eq(source.payload), errors.i.valid.eq(1)]
+        earlier = Const(0, 1)
+        for source in sources:
+            m.d.comb += source.ready.eq(errors.i.ready & ~earlier)
+            earlier |= source.valid
         m.d.comb += [
-            answer.eq(Mux(route.error.valid, route.error.payload, parser.error.payload)),
-            errors.i.valid.eq(route.error.valid | parser.error.valid),
             errors.i.payload.data.eq(error_header(m, answer, port=self.port)),
             errors.i.payload.last.eq(1),
-            route.error.ready.eq(errors.i.ready),
-            parser.error.ready.eq(errors.i.ready & ~route.error.valid),
             rsp_parser.error.ready.eq(1),
         ]
         connect(m, errors.o, flipped(self.error))
-        faults = (parser.fault, route.fault, rsp_parser.fault, forward.fault)
-        m.d.comb += [self.faults[k].eq(fault) for k, fault in enumerate(faults)]
+        parts = (parser, route, replicate, rsp_parser, forward)
+        m.d.comb += [self.faults[k].eq(part.fault) for k, part in enumerate(parts)]
         m.d.comb += [
             self.events.requests.eq(parser.events),
             self.events.responses.eq(rsp_parser.events),

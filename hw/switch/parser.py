@@ -67,7 +67,7 @@ class ParserEvents(data.Struct):
     -------
     packets : a packet begins to be handed on
     wrong_stream : a request came among responses or the other way round, and is dropped
-    misframed : a packet is cut or padded to its length
+    misframed : a packet is cut or padded to its length, or its source has stopped
     """
 
     packets: 1
@@ -103,6 +103,9 @@ class Parser(Component):
     was cut off names no target) to ``len``, and its last flit is poison. Poison that comes in
     counts on a packet's last flit only. ``crc`` and ``ack``, the link layer's, leave as zero.
 
+    A source that stops inside of a packet for ``stall_limit`` cycles has it padded as if it had
+    ended there, so it holds no queue for longer; what it sends later is dropped up to ``tlast``.
+
     Latency: one cycle, or none for one that is not ``registered``. Throughput: one flit a cycle,
     without a bubble between packets; a packet that is padded holds ``i`` for as many cycles as
     flits are missing. ``error`` comes from registers; ``o`` and ``i.ready`` too if ``registered``,
@@ -122,6 +125,8 @@ class Parser(Component):
 
     i: stream.Interface
     """In(FlitStream)."""
+    stall_limit: Signal
+    """In, cycles without a flit inside of a packet; 0, as if left open, for any number."""
     o: stream.Interface
     """Out(stream of ParsedFlit)."""
     error: stream.Interface
@@ -139,6 +144,7 @@ class Parser(Component):
         super().__init__(
             {
                 "i": In(FlitStream),
+                "stall_limit": In(32),
                 "o": Out(stream.Signature(ParsedFlit)),
                 "error": Out(stream.Signature(ErrorAnswer)),
                 "fault": Out(Fault),
@@ -227,6 +233,12 @@ class Parser(Component):
                 m.d.sync += padding.eq(~is_last)
             with m.Elif(misframed):
                 m.d.sync += [dropping.eq(is_last), padding.eq(~is_last)]
+        gives_up = self._watch(m, (left != 0) & ~padding & ~self.i.valid)
+        abandoned = Signal()
+        with m.If(gives_up):
+            m.d.sync += [padding.eq(1), abandoned.eq(1)]
+        with m.If(padding & emit & is_last):
+            m.d.sync += [dropping.eq(abandoned), abandoned.eq(0)]
         with m.If(refuse):
             m.d.sync += dropping.eq(~flit.last)
         with m.If(dropping & accept):
@@ -258,9 +270,17 @@ class Parser(Component):
             errors.i.valid.eq(self.fault.valid & is_answered),
             self.events.packets.eq(begin),
             self.events.wrong_stream.eq(self.fault.valid & rule.known & ~rule.right_stream),
-            self.events.misframed.eq(emit & misframed),
+            self.events.misframed.eq(emit & misframed | gives_up),
         ]
         return m
+
+    def _watch(self, m: Module, waits) -> Signal:
+        """Whether the source has stopped for too long."""
+        waited = Signal(len(self.stall_limit))
+        gives_up = Signal()
+        m.d.comb += gives_up.eq(waits & (self.stall_limit != 0) & (waited >= self.stall_limit))
+        m.d.sync += waited.eq(Mux(waits & ~gives_up, waited + 1, 0))
+        return gives_up
 
     def _rule(self, m: Module, cmd) -> Any:
         """The command's rule, looked up."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 
@@ -218,8 +218,15 @@ class Port(Component):
         connect(m, ingress.rsp, flipped(self.rsp))
         connect(m, ingress.error, egress.error)
         connect(m, ingress.reserve, egress.reserve)
+        own = Signal(self.ports)
+        m.d.comb += own.eq(1 << self.port)
         m.d.comb += [
             ingress.session.eq(egress.session),
+            ingress.exhausted.eq(egress.exhausted),
+            ingress.failed.eq(self.control.failed),
+            ingress.stall_limit.eq(self.control.stall_limit),
+            egress.failed.eq((self.control.failed & own).any()),
+            egress.drop_limit.eq(self.control.drop_limit),
             egress.tick.eq(self.control.session_tick),
             egress.free_retired.eq(self.control.free_retired),
         ]
@@ -228,10 +235,10 @@ class Port(Component):
         connect(m, egress.tx_req, flipped(link.tx_req))
         connect(m, egress.tx_rsp, flipped(link.tx_rsp))
         m.d.comb += link.log.eq(egress.log)
-        self._count(m, ingress, egress)
+        self._count(m, ingress, egress, own)
         return m
 
-    def _count(self, m: Module, ingress, egress) -> None:
+    def _count(self, m: Module, ingress, egress, own) -> None:
         """Counts of this cycle, shown in the next, so that they bound no path."""
         link, events = self.link, self.events
         found = [ingress.faults[k] for k in range(len(FAULTS))]
@@ -251,7 +258,8 @@ class Port(Component):
             events.session_waits.eq(ingress.events.replicate.session_wait),
             events.session_cycles.eq(egress.occupied),
             events.timeouts.eq(egress.missing.any()),
-            self.failures.eq(egress.missing),
+            events.drained.eq(egress.drained),
+            self.failures.eq(egress.missing | Mux(egress.fails, own, 0)),
             self.retired.eq(egress.retired),
         ]
         for name, s in streams.items():

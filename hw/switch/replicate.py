@@ -4,15 +4,16 @@ from typing import Any
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
-from dysharp.hw.link.fifo import Fifo
+from dysharp.hw.link.fifo import Fifo, Skid
 from dysharp.hw.link.flit import Flit
 from dysharp.hw.memory import Ram
-from dysharp.hw.packet import AGE_BITS, MAX_FLITS, Header, PruneInfo
+from dysharp.hw.packet import AGE_BITS, MAX_FLITS, Header, PruneInfo, Status
 from dysharp.hw.share import place
 from dysharp.hw.switch.credits import Credits
 from dysharp.hw.switch.crosspoint import Broadcast
+from dysharp.hw.switch.error_answer import ErrorAnswer, Fault
 from dysharp.hw.switch.route_record import RoutedFlit, RouteRecord
 from dysharp.hw.switch.session import SessionId, session_stream
 
@@ -49,7 +50,7 @@ class Replicate(Component):
 
     Replicas carry the tag {port, generation, session} and, in ``crc``, what the egress must know
     to prune the list. Unicast requests carry {port, local}, posted ones tag 0. Of a refused packet
-    nothing leaves.
+    nothing leaves; while no session can ever become free, a packet that needs one is refused here.
 
     Latency: one cycle from the flit that decides to HDR on the bus. Throughput: one flit a cycle;
     no bubble between packets if the queues have room and sessions are free. ``i.ready`` depends
@@ -76,9 +77,15 @@ class Replicate(Component):
     push: Any
     """Out(Broadcast)."""
     reserve: stream.Interface
-    """Out(stream of session_request)."""
+    """Out(stream of session_request); withdrawn when ``exhausted`` rises."""
     session: Any
     """In(SessionId), the session that is reserved when ``reserve`` is taken."""
+    exhausted: Signal
+    """In, all sessions are retired, so waiting for one is in vain."""
+    error: stream.Interface
+    """Out(stream of ErrorAnswer), status 10."""
+    fault: Any
+    """Out(Fault), a pulse a packet that is refused here."""
     events: Any
     """Out(ReplicateEvents)."""
 
@@ -96,6 +103,9 @@ class Replicate(Component):
                 "push": Out(Broadcast(ports)),
                 "reserve": Out(session_stream(ports)),
                 "session": In(SessionId),
+                "exhausted": In(1),
+                "error": Out(stream.Signature(ErrorAnswer)),
+                "fault": Out(Fault),
                 "events": Out(ReplicateEvents),
             }
         )
@@ -125,14 +135,15 @@ class Replicate(Component):
         record = records.o.payload
         held: Any = Signal(SessionId)
         is_held = Signal()
-        needs_session, is_prepared = Signal(), Signal()
+        needs_session, reserved, is_prepared = Signal(), Signal(), Signal()
         m.d.comb += [
             needs_session.eq(records.o.valid & record.needs_session & ~is_held),
-            is_prepared.eq(records.o.valid & (~needs_session | self.reserve.ready)),
-            self.reserve.valid.eq(needs_session),
+            self.reserve.valid.eq(needs_session & ~self.exhausted),
+            reserved.eq(self.reserve.valid & self.reserve.ready),
+            is_prepared.eq(records.o.valid & (~needs_session | reserved)),
             self.reserve.payload.eq(record.session),
         ]
-        with m.If(needs_session & self.reserve.ready):
+        with m.If(reserved):
             m.d.sync += [held.eq(self.session), is_held.eq(1)]
 
         # A pass writes the packet once, to those of its queues that have room. Its first flit goes
@@ -149,6 +160,7 @@ class Replicate(Component):
         )
         flit: Any = Signal(Flit)
         begin, moves, ends = (Signal(name=name) for name in ("begin", "moves", "ends"))
+        refuse = self._refuse(m, flit, needs_session & ~within & ~again)
         m.d.comb += [
             flit.eq(ring.read_data),
             again.eq(pending.any()),
@@ -159,7 +171,7 @@ class Replicate(Component):
             credits_left.credit.eq(self.push.credit),
             chosen.eq(Mux(within, 0, wanted & credits_left.fits)),
             credits_left.take.eq(chosen),
-            begin.eq(chosen.any()),
+            begin.eq(chosen.any() | refuse),
             records.o.ready.eq(begin & ~again),
             moves.eq(begin | within & (head != tail)),
             ends.eq(moves & flit.last),
@@ -194,7 +206,7 @@ class Replicate(Component):
         m.d.comb += [
             self.events.replicas.eq(sum(chosen)),
             self.events.again.eq(begin & again),
-            self.events.session_wait.eq(needs_session & ~self.reserve.ready),
+            self.events.session_wait.eq(needs_session & ~reserved),
             self.events.queue_wait.eq(~within & wanted.any() & ~begin),
         ]
         return m
@@ -223,6 +235,31 @@ class Replicate(Component):
                 m.d.sync += tail.eq(first)
             with m.Elif(flit.last):
                 m.d.sync += first.eq(tail + 1)
+
+    def _refuse(self, m: Module, flit, lacks_session) -> Signal:
+        """Whether the packet at the head is refused now: a pass that writes it to no queue."""
+        m.submodules.errors = place(errors := Skid(shape=ErrorAnswer))
+        header: Any = Signal(Header, name="refused_header")
+        refuse = Signal()
+        answer = errors.i.payload
+        m.d.comb += [
+            header.eq(flit.data),
+            refuse.eq(lacks_session & self.exhausted & errors.i.ready),
+            errors.i.valid.eq(refuse),
+            answer.tag.eq(header.tag),
+            answer.tx.eq(1),
+            answer.status.eq(Status.NEVER_RESERVABLE),
+            answer.maddr.eq(header.multimem.maddr),
+            answer.stage.eq(header.multimem.stage),
+            answer.count.eq(header.multimem.count),
+            self.fault.valid.eq(refuse),
+            self.fault.status.eq(Status.NEVER_RESERVABLE),
+            self.fault.answered.eq(1),
+            self.fault.cmd.eq(Value.cast(header.cmd)),
+            self.fault.addr.eq(header.addr),
+        ]
+        connect(m, errors.o, flipped(self.error))
+        return refuse
 
     def _header(self, m: Module, flit, record, session) -> Value:
         """The header with its tag inside of the switch, and what the egress must know."""

@@ -79,11 +79,11 @@ class Route(Component):
     that the chunk's address selects. A unicast request goes to the GPU that its address names.
 
     Refusals; if several apply the smallest status wins: an unused TX slot that is not 0xFFFF (1),
-    no object (2), what cannot be done (5: ATOM, MM_RED, a load-reduce that the build does not
-    compute, attr without a type), a GPU or slot that does not exist,
-    0xFFFF in a used slot or an empty group (7), a source or a target that is no member (9). A
-    refused request that expects an answer gets one through ``error``; a posted one shows in
-    ``fault`` alone.
+    no object (2), what cannot be done (5: ATOM, a reduction that the build does not compute, attr
+    without a type), a GPU or slot that does not exist, 0xFFFF in a used slot or an empty group (7),
+    a source or a target that is no member (9). What nothing is wrong with, but would go to a
+    ``failed`` port, is refused as well (3). A refused request that expects an answer gets one
+    through ``error``; a posted one shows in ``fault`` alone.
 
     Latency: one cycle, and the record comes together with the flit that decides it: HDR, or the
     last TX flit. So a list costs nothing but its own flits. Throughput: one flit a cycle, without
@@ -110,6 +110,8 @@ class Route(Component):
     """In, the GPU at this port; constant."""
     objects: Any
     """In(array of ObjectEntry)."""
+    failed: Signal
+    """In, a bit a port: no request goes there."""
     o: stream.Interface
     """Out(stream of RoutedFlit)."""
     error: stream.Interface
@@ -143,6 +145,7 @@ class Route(Component):
                 "i": In(stream.Signature(ParsedFlit)),
                 "gpu": In(7),
                 "objects": In(data.ArrayLayout(ObjectEntry(gpus=gpus), objects)),
+                "failed": In(self.ports),
                 "o": Out(stream.Signature(RoutedFlit(ports=self.ports))),
                 "error": Out(stream.Signature(ErrorAnswer)),
                 "fault": Out(Fault),
@@ -259,6 +262,8 @@ class Route(Component):
             m.d.comb += status.eq(Status.UNKNOWN_TARGET)
         with m.Elif(outsiders | now.stranger):
             m.d.comb += status.eq(Status.NOT_A_MEMBER)
+        with m.Elif((self.o.payload.record.session.ports & self.failed).any()):
+            m.d.comb += status.eq(Status.TIMEOUT)
         m.d.comb += [
             refused.eq(Value.cast(status) != 0),
             decided.eq(Mux(is_header, ~has_list, is_list & read.list_ends)),
@@ -309,6 +314,7 @@ class Route(Component):
         attr: Any = Signal(Attr)
         is_static = address.count == 0
         is_load = header.cmd == Cmd.MM_LDR
+        reduces = is_load | (header.cmd == Cmd.MM_RED)
         stated = Value.cast(address.attr)
         m.d.comb += [
             header.eq(read.flit.data),
@@ -321,9 +327,8 @@ class Route(Component):
             facts.known.eq(~header.tx | read.hit.any()),
             facts.unsupported.eq(
                 (header.cmd == Cmd.ATOM)
-                | (header.cmd == Cmd.MM_RED)
                 | header.tx & untyped
-                | is_load & ~is_supported(attr, self.dtypes)
+                | reduces & ~is_supported(attr, self.dtypes)
             ),
             facts.members.eq(entry.members),
             facts.stranger.eq(
@@ -336,7 +341,7 @@ class Route(Component):
             facts.tx.eq(header.tx),
             facts.addr.eq(header.addr),
             record.posted.eq(_is_posted(header.cmd)),
-            record.needs_session.eq((header.cmd == Cmd.MM_ST) | is_load),
+            record.needs_session.eq((header.cmd == Cmd.MM_ST) | reduces),
             record.len.eq(header.len),
             record.split.eq(Mux(header.tx & ~is_static, entry.split, 0)),
             session.local.eq(header.tag.local),

@@ -19,8 +19,9 @@ from dysharp.hw.switch.session_clock import SessionClock
 
 __all__ = ["Switch", "switch_block"]
 
-_AGE_UNIT_BITS = 6
-"""Ages of requests are told in units of 64 cycles: a few packets at one output."""
+_AGE_UNIT_BITS = 3
+"""Ages of requests are told in units of 8 cycles, about a packet at an output: of equal ages the
+lower port goes first, so a coarser unit would favour it."""
 
 
 class Switch(Component):

@@ -30,6 +30,8 @@ from dysharp.sim_tb.scoreboard import difference
 
 __all__ = ["IngressEnv", "Queues"]
 
+NOW = 0x2A
+"""The time that every packet is born."""
 SESSION_FIELDS = ("local", "cmd", "ports", "count", "attr", "flits", "maddr", "stage")
 
 
@@ -162,6 +164,10 @@ class IngressEnv:
         self.reserve = StreamSink(bench, "reserve", fields=SESSION_FIELDS, on_record=self._reserved)
         self.error = FlitSink(bench, "error", on_packet=self._answered)
         self._session = bench.wire("session_session"), bench.wire("session_generation")
+        self._exhausted = bench.wire("exhausted")
+        self.set_exhausted(False)
+        for name, value in {"failed": 0, "stall_limit": 0, "now": NOW}.items():
+            bench.wire(name).write(value)
         bench.wire("port").write(self.port)
         bench.wire("gpu").write(self.port // self.fabric.links)
         self._entries = [
@@ -184,6 +190,11 @@ class IngressEnv:
         self.fabric.objects[index] = entry
         for name, value in entry.fields().items():
             self._entries[index][name].write(value)
+
+    def set_exhausted(self, exhausted: bool) -> None:
+        """Say that no session will ever be free."""
+        self.exhausted = exhausted
+        self._exhausted.write(int(exhausted))
 
     def _id(self, number: int) -> tuple[int, int]:
         """Session and generation of the n-th reservation; any will do, so they jump about."""
@@ -224,6 +235,9 @@ class IngressEnv:
             if packet.cmd not in POSTED:
                 self._answer(decision.status, flits[0])
             return decision
+        if decision.session and self.exhausted:
+            self._answer(Status.NEVER_RESERVABLE, flits[0])
+            return Decision(Status.NEVER_RESERVABLE)
         header = Header.from_bits(parsed.flits[0][0])
         tag = {"local": header.tag.local, "port": self.port}
         tag_bits = tag["port"] << 12 | tag["local"]
@@ -240,7 +254,7 @@ class IngressEnv:
         first |= Header.const(
             {
                 "tag": {"local": tag_bits & 0xFFF, "port": tag_bits >> 12},
-                "crc": PruneInfo.const({"split": decision.split}).as_bits(),
+                "crc": PruneInfo.const({"split": decision.split, "born": NOW}).as_bits(),
             }
         ).as_bits()
         self._expect("req", decision.ports, [first], parsed.flits)

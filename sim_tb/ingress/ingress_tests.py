@@ -91,6 +91,25 @@ async def nothing_leaves_before_its_session(dut):
 
 
 @cocotb.test()
+async def exhausted_sessions_are_an_error(dut):
+    """With all sessions retired a request that needs one gets ERR 10, and nothing is left of it.
+
+    What needs none goes its way.
+    """
+    env = await start(dut)
+    env.set_exhausted(True)
+    refused = [store([0, 4, 8]), load([]), load(range(16)), store([5], cmd=Cmd.MM_RED)]
+    for packet in refused * 3:
+        assert env.send_request(packet).status is Status.NEVER_RESERVABLE
+        env.send_request(read(1))
+        env.send_request(store([9], cmd=Cmd.MM_STP))
+    await env.finished()
+    env.set_exhausted(False)
+    env.send_request(load([0, 4]))
+    await env.finished()
+
+
+@cocotb.test()
 async def one_flit_a_cycle(dut):
     """With room and sessions no bubble; two cycles from the flit that decides to the bus.
 

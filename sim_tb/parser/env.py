@@ -214,6 +214,8 @@ class ParserEnv:
         self.responses = bool(bench.params.get("responses", False))
         self.chunk_bytes = int(bench.params.get("chunk_bytes", 128))
         self.latency = int(self.responses)
+        self.stall_limit = bench.wire("stall_limit")
+        self.stall_limit.write(0)
         self.source = FlitSource(bench, "i")
         self.sink = StreamSink(bench, "o", on_record=self._flit)
         self.errors = StreamSink(bench, "error", on_record=self._error)
@@ -228,11 +230,12 @@ class ParserEnv:
         self._errors: list[tuple[dict[str, int], int]] = []
         self.flits_seen = self.errors_seen = 0
 
-    def send(self, frame: Frame | Sequence[int]) -> Expected:
-        """Send a frame and note what must come of it."""
+    def send(self, frame: Frame | Sequence[int], *, stops: int | None = None) -> Expected:
+        """Send a frame and note what must come of it, if the source ``stops`` after so many."""
         if not isinstance(frame, Frame):
             frame = Frame(list(frame))
-        expected = parse(frame, responses=self.responses, chunk_bytes=self.chunk_bytes)
+        seen = Frame(frame.flits[:stops], frame.poison)
+        expected = parse(seen, responses=self.responses, chunk_bytes=self.chunk_bytes)
         number = len(self.frames)
         self.frames.append((frame, expected))
         self._flits += [(flit, number) for flit in expected.flits]

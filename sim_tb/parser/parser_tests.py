@@ -198,6 +198,47 @@ async def waits_for_room_for_answers(dut):
     await env.finished()
 
 
+class Pauses(StallPattern):
+    """A source that stops: after how many flits, and for how many cycles."""
+
+    def __init__(self, source, cycles: dict[int, int]):
+        super().__init__()
+        self.source, self.cycles = source, cycles
+
+    def __call__(self) -> bool:
+        left = self.cycles.get(self.source.sent, 0)
+        self.cycles[self.source.sent] = left - 1
+        return left > 0
+
+
+@cocotb.test()
+async def a_source_that_stops_is_cut_off(dut):
+    """A packet whose source stops for longer than the limit is padded; the rest of it is dropped.
+
+    A pause that is not longer changes nothing, nor does any without a limit, between packets, or in
+    what is dropped anyway.
+    """
+    env = ParserEnv(dut)
+    await env.bench.start()
+    limit = 9
+    flits = Packet.multimem(Cmd.MM_ST, maddr=0, targets=range(17), data=[1, 2, 3], be=3).encode()
+    malformed = [header(9, flits=4)] * 4
+    for stop_limit, pause, cuts in ((limit, limit, 0), (0, 40, 0), (limit, limit + 1, 1)):
+        env.stall_limit.write(stop_limit)
+        before = env.source.sent
+        pauses = {}
+        for stop in range(1, len(flits)):
+            pauses[before + stop] = pause
+            pauses[before + len(flits)] = pauses[before + len(flits) + 2] = 40
+            before += len(flits) + len(malformed)
+        env.source._stall = Pauses(env.source, pauses)
+        for stop in range(1, len(flits)):
+            expected = env.send(flits, stops=stop if cuts else None)
+            assert expected.flits[-1][3] == cuts
+            env.send(malformed)
+        await env.finished()
+
+
 def random_frame(values, env) -> Frame:
     """A frame that is mostly right."""
     if values.random() < 0.02:

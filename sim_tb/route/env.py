@@ -32,6 +32,7 @@ class RouteEnv:
         self.routed: Any = RoutedFlit(ports=config["gpus"] * config["links"])
         self.gpu = 1
         self._gpu = bench.wire("gpu")
+        self._failed = bench.wire("failed")
         self._entries = [
             {name: bench.wire(f"objects_{k}_{name}") for name in ObjectSpec(0, 0).fields()}
             for k in range(config["objects"])
@@ -42,6 +43,7 @@ class RouteEnv:
         self.faults = Faults(bench)
         self.clear()
         self.set_gpu(self.gpu)
+        self.set_failed(set())
         for k in range(config["objects"]):
             self.set_object(k, ObjectSpec(0, 0, valid=False))
 
@@ -58,6 +60,11 @@ class RouteEnv:
         """Be the port of another GPU."""
         self.gpu = gpu
         self._gpu.write(gpu)
+
+    def set_failed(self, ports: set[int]) -> None:
+        """Ports that have failed."""
+        self.fabric.failed = ports
+        self._failed.write(sum(1 << port for port in ports))
 
     def set_object(self, index: int, entry: ObjectSpec) -> None:
         """Fill an entry of the table."""

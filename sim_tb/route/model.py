@@ -87,6 +87,8 @@ class Fabric:
     objects : list of ObjectSpec or None
     dtypes : collection of Dtype
         The types that the build reduces.
+    failed : set of int
+        Ports that have failed.
     """
 
     gpus: int
@@ -95,6 +97,7 @@ class Fabric:
     gpu_address_bit: int = 40
     objects: list[ObjectSpec | None] = field(default_factory=list)
     dtypes: Collection[Dtype] = DEFAULT_DTYPES
+    failed: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Fabric:
@@ -138,6 +141,10 @@ class Fabric:
         flits : sequence of int or None
             The flits as sent, if they differ from what the packet encodes.
         """
+        decision = self._decide(packet, gpu, flits)
+        return Decision(Status.TIMEOUT) if decision.ports & self.failed else decision
+
+    def _decide(self, packet: Packet, gpu: int, flits: Sequence[int] | None) -> Decision:
         if packet.tx:
             return self._multimem(packet, gpu, flits or packet.encode())
         target = packet.addr >> self.gpu_bit(packet.cmd) & 0x7F
@@ -161,9 +168,9 @@ class Fabric:
             found.add(Status.UNKNOWN_OBJECT)
             return Decision(min(found, key=lambda status: status.value))
         attr = packet.attr or entry.attr
-        if packet.cmd is Cmd.MM_RED or packet.attr and packet.attr & 15 == 0:
+        if packet.attr and packet.attr & 15 == 0:
             found.add(Status.UNSUPPORTED)
-        if is_load and not supports(attr, self.dtypes):
+        if packet.cmd in (Cmd.MM_LDR, Cmd.MM_RED) and not supports(attr, self.dtypes):
             found.add(Status.UNSUPPORTED)
         if gpu not in entry.members:
             found.add(Status.NOT_A_MEMBER)

@@ -51,7 +51,10 @@ REFUSED = {
     "past_the_object": (store([0], maddr=BASE + SIZE), Status.UNKNOWN_OBJECT),
     "across_its_end": (store([0], maddr=BASE + SIZE - 16), Status.UNKNOWN_OBJECT),
     "no_object_and_unknown_target": (store([0xFFFF], maddr=0), Status.UNKNOWN_OBJECT),
-    "push_reduction": (store([0], cmd=Cmd.MM_RED), Status.UNSUPPORTED),
+    "push_reduction_f32_wider": (
+        store([0], cmd=Cmd.MM_RED, attr=attr(dtype=Dtype.F32)),
+        Status.UNSUPPORTED,
+    ),
     "atomic": (Packet.unicast(Cmd.ATOM, addr=1 << 40, data=[1]), Status.UNSUPPORTED),
     "atomic_to_nowhere": (Packet.unicast(Cmd.ATOM, addr=99 << 40, data=[1]), Status.UNSUPPORTED),
     "load_f32_wider": (load([0], attr=attr(dtype=Dtype.F32)), Status.UNSUPPORTED),
@@ -152,11 +155,44 @@ async def first_and_last_bytes_of_an_object(dut):
 
 @cocotb.test()
 async def each_attr(dut):
-    """All 255 of them: a load only if the build has type, operation and accumulation."""
+    """All 255 of them: a reduction only if the build has type, operation and accumulation."""
     env = await start(dut)
     for number in range(1, 256):
         supported = supports(number, env.fabric.dtypes)
-        assert bool(env.send(load([0], attr=number)).ports) == supported
+        for packet in (load([0], attr=number), store([0], cmd=Cmd.MM_RED, attr=number)):
+            assert bool(env.send(packet).ports) == supported
+    await env.finished()
+
+
+@cocotb.test()
+async def push_reduction_goes_like_a_store(dut):
+    """MM_RED is copied to each GPU of its list or group; its session counts answers."""
+    env = await start(dut)
+    for targets in ([0, 5, 9], [1], [], NINE):
+        decision = env.send(store(targets, cmd=Cmd.MM_RED))
+        assert decision.ports == env.send(store(targets)).ports
+        assert decision.session["flits"] == 0
+        assert decision.session["cmd"] == Cmd.MM_RED.value
+    await env.finished()
+
+
+@cocotb.test()
+async def failed_ports_are_refused(dut):
+    """ERR 3 for what would go to a failed port, if nothing else is wrong; the rest goes on."""
+    env = await start(dut)
+    links = env.fabric.links
+    env.set_failed(set(range(2 * links, 3 * links)))
+    unicast = [Packet.unicast(Cmd.RD, addr=gpu << 40, local=gpu) for gpu in range(4)]
+    posted = Packet.unicast(Cmd.WRP, addr=2 << 40, data=[1])
+    for packet in (store([0, 8]), load([8]), load([]), store([8], cmd=Cmd.MM_STP), posted):
+        assert env.send(packet).status is Status.TIMEOUT
+        assert env.send(store([0, 5])).ports
+    assert [env.send(packet).status is Status.TIMEOUT for packet in unicast] == [0, 0, 1, 0]
+    assert env.send(store([8, 3])).status is Status.UNKNOWN_TARGET
+    assert env.send(store([8, 12])).status is Status.NOT_A_MEMBER
+    await env.finished()
+    env.set_failed(set())
+    assert env.send(store([0, 8])).ports
     await env.finished()
 
 
@@ -277,13 +313,16 @@ async def random_requests(dut):
     values = env.bench.random("requests")
     coverage = Coverage()
     statuses = [Status.OK, Status.MALFORMED, Status.UNKNOWN_OBJECT, Status.UNSUPPORTED]
-    coverage.group("status", [*statuses, Status.UNKNOWN_TARGET, Status.NOT_A_MEMBER])
-    coverage.group("accepted", [Cmd.MM_ST, Cmd.MM_STP, Cmd.MM_LDR, Cmd.RD, Cmd.WR, Cmd.WRP])
+    statuses += [Status.TIMEOUT, Status.UNKNOWN_TARGET, Status.NOT_A_MEMBER]
+    coverage.group("status", statuses)
+    coverage.group("accepted", [*MULTIMEM, Cmd.RD, Cmd.WR, Cmd.WRP])
     coverage.group("ports", range(len(env.fabric.objects) and env.fabric.gpus * env.fabric.links))
     for _ in range(env.bench.params.get("rounds", 8)):
         for k in range(len(env.fabric.objects)):
             env.set_object(k, random_object(values, env.fabric, k))
         env.set_gpu(values.randrange(env.fabric.gpus))
+        ports = env.fabric.gpus * env.fabric.links
+        env.set_failed({port for port in range(ports) if values.random() < 0.1})
         for _ in range(80):
             packet, flits = random_request(values, env)
             decision = env.send(packet, flits)

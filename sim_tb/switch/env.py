@@ -67,6 +67,10 @@ class SwitchEnv:
         Chance that a GPU answers ERR, or that its answer is poisoned.
     delay : int
         Most cycles that a GPU takes to answer.
+    silent : set of int
+        Ports that answer no multimem request, and are sent no other that needs an answer.
+    kept : list of (int, Packet)
+        The answers that they would have given, each with its port.
     """
 
     def __init__(self, dut: Any):
@@ -113,6 +117,10 @@ class SwitchEnv:
         self._locals: list[set[int]] = [set() for _ in range(self.ports)]
         self._due: list[tuple[int, int, int, Packet]] = []
         self._serial = 0
+        self.silent: set[int] = set()
+        self.kept: list[tuple[int, Packet]] = []
+        self._lossy: set[int] = set()
+        self._lost: list[list[int]] = []
         for scoreboard in self.answers:
             scoreboard.__init__(self.bench, scoreboard.name, key=_local)
 
@@ -141,8 +149,26 @@ class SwitchEnv:
             if device == SWITCH:
                 await self.registers.write(address, value)
         # The runtime gives no object an empty group; a switch must refuse it all the same.
-        for address, value in self.map.window("objects").writes(2, "group", group=0):
+        await self.write_object(2, "group", group=0)
+
+    async def write_object(self, index: int, register: str, **values: int) -> None:
+        """Write a register of an object's entry while traffic goes on."""
+        for address, value in self.map.window("objects").writes(index, register, **values):
             await self.registers.write(address, value)
+
+    def begin_loss(self, ports: list[int]) -> list[list[int]]:
+        """Take what these ports are sent for what is left after a loss; the flits of each packet.
+
+        What they were to get before is not expected any more.
+        """
+        self._lossy.update(ports)
+        for port in ports:
+            self._posted[port].clear()
+        return self._lost
+
+    def end_loss(self) -> None:
+        """Expect whole packets again."""
+        self._lossy.clear()
 
     def _object(self, runtime: Runtime, members: range, *, slots: int, group: Any) -> ObjectSpec:
         prop = CUDymulticastObjectProp(len(members), bsize=1024, slots=slots, group=group or None)
@@ -186,10 +212,18 @@ class SwitchEnv:
 
     def send(self, port: int, packet: Packet) -> Decision:
         """Send a well-formed request; its tag is filled in, and all that follows is expected."""
-        answered = packet.cmd not in POSTED
-        packet = replace(packet, tag_local=self.local(port) if answered else 0)
+        packet = self.tagged(port, packet)
         flits = packet.encode()
         self.rx_req[port].send(flits, poison=[len(flits) - 1] if packet.poison else [])
+        return self.expect(port, packet)
+
+    def tagged(self, port: int, packet: Packet) -> Packet:
+        """The request with a tag that its port does not use yet."""
+        return replace(packet, tag_local=0 if packet.cmd in POSTED else self.local(port))
+
+    def expect(self, port: int, packet: Packet) -> Decision:
+        """Expect all that follows of a request as the parser of its port hands it on."""
+        answered = packet.cmd not in POSTED
         decision = self.fabric.decide(packet, port // self.config.links)
         if decision.status is not Status.OK:
             self._refused(port, packet, decision.status)
@@ -249,6 +283,9 @@ class SwitchEnv:
 
     def _replica(self, port: int, received: FlitPacket) -> None:
         """Compare what comes out at a port, and answer it as the GPU there."""
+        if port in self._lossy:
+            self._lost.append(received.flits)
+            return
         try:
             packet = Packet.decode(received.flits, poison=received.poisoned)
         except PacketError as error:
@@ -273,6 +310,9 @@ class SwitchEnv:
         if packet.tx:
             key = packet.tag_port, request.maddr, request.stage
             self._pending[key].contributions[port] = answer
+            if port in self.silent:
+                self.kept.append((port, answer))
+                return
         else:
             self.answers[packet.tag_port].expect(answer)
         self._serial += 1
@@ -317,7 +357,8 @@ class SwitchEnv:
         pending.order.append(source)
         self.expected["contributions"] += 1
         self.expected["error_poisoned"] += pending.contributions[source].poison
-        if len(pending.order) < len(pending.decision.ports):
+        missing = pending.decision.ports & self.silent
+        if len(pending.order) < len(pending.decision.ports - missing):
             return
         del self._pending[port, maddr, stage]
         self.expected["results"] += 1
@@ -325,6 +366,7 @@ class SwitchEnv:
         arrived = [pending.contributions[number] for number in pending.order]
         statuses = {answer.attr for answer in arrived if answer.cmd is Cmd.ERR}
         statuses |= {Status.POISONED.value for answer in arrived if answer.poison}
+        statuses |= {Status.TIMEOUT.value} if missing else set()
         cmd, attr, data = Cmd.MM_ACK, 0, ()
         if statuses:
             cmd, attr = Cmd.ERR, min(statuses)

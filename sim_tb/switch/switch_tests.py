@@ -182,12 +182,14 @@ async def one_flit_a_cycle(dut):
             assert cycles == sink.taken - taken, f"{kind}: {cycles} for {sink.taken - taken} flits"
 
 
-async def header_to_header(tb: SwitchEnv, port: int, packet: Packet) -> dict[str, int]:
+async def header_to_header(
+    tb: SwitchEnv, port: int, packet: Packet, *, malformed: bool = False
+) -> dict[str, int]:
     """Cycles from header in to header out of a request and of the answer to it, if there is one."""
     links = [*tb.rx_req, *tb.rx_rsp, *tb.tx_req, *tb.tx_rsp]
     for link in links:
         link.first_cycle = -1
-    tb.send(port, packet)
+    (tb.send_malformed if malformed else tb.send)(port, packet)
     await tb.finish()
     sent = tb.rx_req[port].first_cycle
     out = [sink.first_cycle for sink in tb.tx_req if sink.first_cycle >= 0]
@@ -232,12 +234,15 @@ async def latency_of_an_idle_switch(dut):
     times["refused"] = (await header_to_header(tb, 0, unknown))["error"]
     listed = traffic.multimem(wide, cmd=Cmd.MM_ST, targets=(gpus << wide.split,))
     times["refused list"] = (await header_to_header(tb, 0, listed))["error"]
+    wrong = traffic.multimem(wide, cmd=Cmd.MM_LDR)
+    times["malformed"] = (await header_to_header(tb, 0, wrong, malformed=True))["error"]
     cocotb.log.info(f"idle latency in cycles: {times}")
     if tb.bench.stall_probability:
         return
     plain = dict.fromkeys(("unicast", "notice", "static", "static load"), 5)
     lists = {length: 4 + 2 * -(-length // 8) for length in lengths}
-    assert times == plain | lists | {"data": 3, "ack": 3, "refused": 4, "refused list": 5}
+    answers = {"data": 3, "ack": 3, "malformed": 3, "refused": 4, "refused list": 5}
+    assert times == plain | lists | answers
 
 
 @cocotb.test()

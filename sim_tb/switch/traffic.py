@@ -68,7 +68,7 @@ class Traffic:
     ) -> Packet:
         """A packet with a multimem address, which is of a chunk that no other one names."""
         rng = self.random
-        cmd = cmd or rng.choice((Cmd.MM_ST, Cmd.MM_STP, Cmd.MM_LDR))
+        cmd = cmd or rng.choice((Cmd.MM_ST, Cmd.MM_STP, Cmd.MM_LDR, Cmd.MM_RED))
         if static and not entry.group:
             static = False
         if targets is None:
@@ -90,7 +90,8 @@ class Traffic:
         if cmd is Cmd.MM_LDR:
             return Packet.multimem(cmd, maddr=maddr | length - 1, targets=targets, stage=stage)
         data = [rng.getrandbits(128) for _ in range(length)]
-        be = rng.getrandbits(128) if length <= 8 and rng.random() < 0.2 else None
+        may_have_be = cmd is not Cmd.MM_RED and length <= 8
+        be = rng.getrandbits(128) if may_have_be and rng.random() < 0.2 else None
         packet = Packet.multimem(cmd, maddr=maddr, targets=targets, stage=stage, data=data, be=be)
         return replace(packet, poison=rng.random() < self.tb.errors)
 
@@ -116,9 +117,9 @@ class Traffic:
         elif kind == 4:
             packet = replace(self.multimem(empty, targets=()), targets=(), count=0)
         elif kind == 5:
-            packet = replace(packet, cmd=Cmd.MM_RED, maddr=packet.maddr & ~15, be=None, data=(1,))
+            packet = replace(self.multimem(wide, cmd=Cmd.MM_RED), attr=0x19)  # the smallest f32
         elif kind == 6:
-            packet = replace(self.multimem(wide, cmd=Cmd.MM_LDR), attr=0x19)  # the smallest f32
+            packet = replace(self.multimem(wide, cmd=Cmd.MM_LDR), attr=0x19)
         elif kind == 7:
             packet = self.unicast(gpu=tb.config.gpus + rng.randrange(8))
         else:

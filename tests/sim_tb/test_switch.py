@@ -15,6 +15,14 @@ def test_tiny(stalls):
 
 
 @pytest.mark.slow
+def test_at_the_smallest_depth():
+    """Queues that hold one packet of the longest kind; the traps are for these."""
+    config = load_preset("tiny", request_depth=32, response_depth=32)
+    run_block("switch", config, "dysharp.sim_tb.switch.trap_tests")
+    run_block("switch", config, stalls=0.2, tests=["random_traffic", "crossing_multicasts"])
+
+
+@pytest.mark.slow
 def test_two_links_of_three_gpus():
     """Six ports, which is no power of two; a chunk's link is chosen by its address."""
     run_block("switch", load_preset("tiny", gpus=3, links=2), stalls=0.2, tests=[

@@ -6,7 +6,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from dysharp.hw.link.arbiter import RoundRobin
-from dysharp.hw.link.fifo import Fifo, Skid
+from dysharp.hw.link.fifo import Bypass, Fifo, Skid
 from dysharp.hw.memory import MEMORY_STYLES, Ram, memory_style
 
 QUEUES = [
@@ -15,6 +15,7 @@ QUEUES = [
     pytest.param(lambda: Fifo(shape=16, depth=8), id="fifo8"),
     pytest.param(lambda: Skid(shape=16), id="skid"),
 ]
+BYPASS = pytest.param(lambda: Bypass(shape=16), id="bypass")
 
 
 def run(component, bench, style="inferred"):
@@ -25,7 +26,7 @@ def run(component, bench, style="inferred"):
     sim.run()
 
 
-@pytest.mark.parametrize("queue", QUEUES)
+@pytest.mark.parametrize("queue", [*QUEUES, BYPASS])
 @pytest.mark.parametrize("style", ["inferred", "flipflops"])
 def test_order_is_kept_under_random_stalls(queue, style):
     dut = queue()
@@ -68,7 +69,23 @@ def test_one_word_a_cycle_after_one_cycle(queue):
     assert received == [(cycle, cycle - 1) for cycle in range(1, 100)]
 
 
-@pytest.mark.parametrize("queue", QUEUES)
+@pytest.mark.parametrize("queue", [BYPASS])
+def test_a_word_passes_in_the_cycle_in_which_it_comes(queue):
+    dut = queue()
+
+    async def bench(ctx):
+        ctx.set(dut.i.valid, 1)
+        ctx.set(dut.o.ready, 1)
+        for word in range(20):
+            ctx.set(dut.i.payload, word)
+            assert ctx.get(dut.i.ready) and ctx.get(dut.o.valid)
+            assert ctx.get(dut.o.payload) == word
+            await ctx.tick()
+
+    run(dut, bench)
+
+
+@pytest.mark.parametrize("queue", [*QUEUES, BYPASS])
 def test_input_ready_does_not_follow_output_ready(queue):
     """Full, then o.ready rises: i.ready must wait for the clock."""
     dut = queue()
