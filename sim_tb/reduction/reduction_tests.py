@@ -482,6 +482,24 @@ async def silent_port_times_out(dut):
 
 
 @cocotb.test()
+async def three_silent_ports(dut):
+    """Their late answers come one by one: only with the last one is the session free."""
+    tb = ReductionEnv(dut)
+    tb.make_contributions = False
+    tb.tick_period = SILENCE
+    await tb.start()
+    (issued,) = await ask_all(tb, store(1, 0, 1, 2))
+    await tb.finish()
+    for number, source in enumerate((2, 0, 1)):
+        assert tb.bench.wire("retired").read() == 1, f"freed after {number} answers"
+        tb.send(tb.contribution(*issued, source))
+        tb.send(tb.contribution(*issued, source))
+        await tb.finish()
+        await tb.bench.cycles(3 * tb.sessions)
+    assert tb.bench.wire("retired").read() == 0
+
+
+@cocotb.test()
 async def timeout_keeps_a_smaller_status(dut):
     """1 or 2 that a port has said stays; 4, poison and nothing become 3."""
     tb = ReductionEnv(dut)
