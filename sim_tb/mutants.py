@@ -15,6 +15,7 @@ _SESSIONS, _PRUNE = "switch/session_table.py", "switch/prune.py"
 _TLB, _MANAGER = "gpu/al_tlb.py", "gpu/al_manager.py"
 _ADDER = "alu/adder.py"
 _TRAPS = "tests/hw/alu/test_traps.py"
+_ISOLATION = "tests/hw/switch/test_isolation_formal.py"
 
 MUTANTS = (
     Mutant(
@@ -179,6 +180,20 @@ MUTANTS = (
         before="Mux(same & even, sign_a & b.sign, ",
         after="Mux(same & even, sign_a | b.sign, ",
         test=f"{_TRAPS}::test_zeros[own-bf16]",
+    ),
+    Mutant(
+        "the parser of responses waits for the answers to wrong requests",
+        file="switch/ingress.py",
+        before="rsp_parser.error.ready.eq(1)",
+        after="rsp_parser.error.ready.eq(errors.i.ready)",
+        test=f"{_ISOLATION}::test_no_request_holds_a_response_on_its_way_in",
+    ),
+    Mutant(
+        "who is no member may send, if the targets are members",
+        file="switch/route.py",
+        before="outsiders | now.stranger",
+        after="outsiders",
+        test=f"{_ISOLATION}::test_a_stranger_is_refused",
     ),
 )
 """All mutants, along the way of the data."""

@@ -141,9 +141,15 @@ def _run_pytest(mutant: Mutant, folder: Path) -> tuple[int, str]:
     if done.returncode == 1:
         failures = xml.parse(report).getroot().iter("failure")
         said = [str(failure.get("message")) for failure in failures]
-        if said and all(text.startswith(("AssertionError", "assert ")) for text in said):
+        if said and all(map(_is_check, said)):
             return _CAUGHT, f"{mutant.test}: {said[0]}"
     return _BROKEN, (done.stdout + done.stderr).strip()
+
+
+def _is_check(said: str) -> bool:
+    """Whether a failure says that an assertion does not hold, here or in a proof."""
+    by_proof = "ProofFailed" in said and ("Assert failed" in said or "a path leads" in said)
+    return by_proof or said.startswith(("AssertionError", "assert "))
 
 
 def _no_caches(folder: str, names: list[str]) -> list[str]:
