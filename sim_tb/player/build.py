@@ -100,13 +100,13 @@ def _run(command: Sequence[str | Path], folder: Path, simulator: Simulator) -> s
     return done.stdout
 
 
-def _build_switch(config: Config, simulator: Simulator, options: Sequence[str]) -> Path:
+def _build_switch(config: Config, simulator: Simulator) -> Path:
     """The folder of the Verilated switch, its libraries in it; built or found."""
     manifest = generated("switch", config)
     verilog = Path(manifest["verilog"])
     blocks = [name for name in manifest["modules"] if name.startswith(_BLOCK)]
     control = [f'hier_block -module "{name}"' for name in blocks]
-    arguments = ["--cc", "--hierarchical", "-Wno-fatal", "-O3", *options]
+    arguments = ["--cc", "--hierarchical", "-Wno-fatal", "-O3"]
     key = hashlib.sha256(verilog.read_bytes())
     key.update(repr((arguments, simulator.version, simulator.environment["MAKEFLAGS"])).encode())
     folder = build_root() / f"switch-{config.name}-{key.hexdigest()[:12]}"
@@ -125,13 +125,12 @@ def _build_switch(config: Config, simulator: Simulator, options: Sequence[str]) 
     return folder
 
 
-def build_player(config: Config, *, options: Sequence[str] = ()) -> Path:
+def build_player(config: Config) -> Path:
     """Build the player of a configuration's switch, or find the one built from the same text.
 
     Parameters
     ----------
     config : the configuration
-    options : more options of Verilator
 
     Returns
     -------
@@ -144,7 +143,7 @@ def build_player(config: Config, *, options: Sequence[str] = ()) -> Path:
         If a tool is missing or fails.
     """
     simulator = find_simulator(optimize=True, level="-O2")
-    switch = _build_switch(config, simulator, options)
+    switch = _build_switch(config, simulator)
     texts = {"pins.cpp": _pins(config.ports), "wire.h": _wire_header()}
     texts |= {name: (_HERE / name).read_text() for name in _SOURCES}
     key = hashlib.sha256(repr((texts, _FLAGS)).encode())

@@ -120,10 +120,9 @@ def judge(
     known = requests.multimem & (where < len(fabric.objects))
     attr = np.where(requests.attr > 0, requests.attr, table.attr[where])
     reducible = np.array([supports(k, fabric.dtypes) for k in range(256)])
-    unsupported = (requests.cmd == Cmd.MM_RED.value) | (
-        (requests.attr > 0) & (requests.attr % 16 == 0)
-    )
-    unsupported |= requests.wants_data & ~reducible[attr]
+    unsupported = (requests.attr > 0) & (requests.attr % 16 == 0)
+    reduces = requests.wants_data | (requests.cmd == Cmd.MM_RED.value)
+    unsupported |= reduces & ~reducible[attr]
     refuse(known & unsupported, Status.UNSUPPORTED)
     refuse(known & ~table.members[where, source], Status.NOT_A_MEMBER)
     static, group_size = known & (counts == 0), table.group.sum(axis=1)
