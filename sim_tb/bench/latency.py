@@ -29,8 +29,8 @@ def unloaded(config: Config, *, player: Callable[..., Played] = play) -> dict[st
     -------
     dict
         ``static``: a store to the preset group, header in to header out. ``dynamic``: the same with
-        a list of up to eight. ``reduce``: a load, last flit of the last contribution in to the
-        answer's header out.
+        a list of up to eight. ``reduce``: a load from one other GPU, last flit of its contribution
+        in to the answer's header out; several would wait for each other at the reduction unit.
     """
     link = link_of(DEFAULT_BASE, links=config.links, chunk_bytes=config.chunk_bytes)
     others = range(1, min(config.gpus, TARGETS_PER_FLIT + 1))
@@ -57,7 +57,7 @@ def unloaded(config: Config, *, player: Callable[..., Played] = play) -> dict[st
         return played
 
     static, dynamic = (one(Cmd.MM_ST, targets) for targets in ((), tuple(others)))
-    load = one(Cmd.MM_LDR, tuple(others))
+    load = one(Cmd.MM_LDR, (others[0],))
     first = {
         name: int(played.first[far, _DOWN].min() - played.first[link, _UP])
         for name, played in (("static", static), ("dynamic", dynamic))
