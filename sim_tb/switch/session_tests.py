@@ -22,7 +22,7 @@ class SilentEnv(SwitchEnv):
 
     Attributes
     ----------
-    silent : set of int
+    mute : set of int
         Ports that answer nothing to a multimem request.
     withheld : list of tuple
         Port and packet of what they would have said.
@@ -30,13 +30,13 @@ class SilentEnv(SwitchEnv):
 
     def __init__(self, dut: Any):
         super().__init__(dut)
-        self.silent: set[int] = set()
+        self.mute: set[int] = set()
         self.withheld: list[tuple[int, Packet]] = []
         self.recorder = Recorder()
         self.control = SwitchControl(self.config, self.recorder)
 
     def step(self) -> None:
-        for entry in [entry for entry in self._due if entry[2] in self.silent and entry[3].tx]:
+        for entry in [entry for entry in self._due if entry[2] in self.mute and entry[3].tx]:
             self._due.remove(entry)
             heapq.heapify(self._due)
             self.withheld.append(entry[2:])
@@ -56,7 +56,7 @@ class SilentEnv(SwitchEnv):
     def stuck(self) -> bool:
         """Nothing is under way but sessions that wait for silent ports."""
         heard = all(
-            pending.decision.ports - self.silent == set(pending.order)
+            pending.decision.ports - self.mute == set(pending.order)
             for pending in self._pending.values()
         )
         sources = (*self.rx_req, *self.rx_rsp)
@@ -65,7 +65,7 @@ class SilentEnv(SwitchEnv):
     def expect_timeouts(self) -> int:
         """From here on every session that still waits is answered ERR 3; how many."""
         for (port, maddr, stage), pending in self._pending.items():
-            assert pending.decision.ports & self.silent
+            assert pending.decision.ports & self.mute
             self.answers[port].expect(
                 Packet.multimem(
                     Cmd.ERR,
@@ -85,7 +85,7 @@ class SilentEnv(SwitchEnv):
 
     def answer_at_last(self) -> int:
         """The silent ports say what they have withheld; how many answers that is."""
-        self.silent.clear()
+        self.mute.clear()
         for port, packet in self.withheld:
             self.rx_rsp[port].send(packet.encode())
         count = len(self.withheld)
@@ -119,7 +119,7 @@ async def an_answer_leaves_at_once(dut):
     last = tb.ports - 1
     for flits in range(tb.config.chunk_flits + 1):
         cmd = Cmd.MM_LDR if flits else Cmd.MM_ST
-        tb.silent = {last}
+        tb.mute = {last}
         tb.send(0, traffic.multimem(wide, cmd=cmd, targets=targets, flits=flits or 8))
         await tb.bench.until(lambda: tb.stuck and bool(tb.withheld), limit=600)
         await tb.bench.cycles(20)
@@ -145,7 +145,7 @@ async def silent_port(dut):
     tb.control.set_session_timeout(TIMEOUT)
     await tb.write()
     silent = tb.ports - 1
-    tb.silent = {silent}
+    tb.mute = {silent}
     kinds = [(port, cmd) for port in range(2) for cmd in (Cmd.MM_ST, Cmd.MM_LDR)]
     for port, cmd in kinds:
         tb.send(port, traffic.multimem(wide, cmd=cmd, targets=everyone, flits=8))
@@ -192,7 +192,7 @@ async def freed_by_software(dut):
     everyone = tuple(gpu << wide.split for gpu in range(tb.config.gpus))
     tb.control.set_session_timeout(TIMEOUT)
     await tb.write()
-    tb.silent = {tb.ports - 1}
+    tb.mute = {tb.ports - 1}
     for port in (0, 1, 1):
         tb.send(port, traffic.multimem(wide, cmd=Cmd.MM_ST, targets=everyone, flits=8))
     await tb.bench.until(lambda: tb.stuck, limit=600)
