@@ -39,7 +39,7 @@ async def reserve(tb: ReductionEnv, count: int, *, ports: int, flits: int, attr:
     for number in range(count):
         counts = dict.fromkeys(range(ports), 1)
         chosen = tb.random.choice(tb.attrs) if attr is None else attr
-        where = {"local": number, "maddr": number << 7, "stage": 1}
+        where: dict[str, Any] = {"local": number, "maddr": number << 7, "stage": 1}
         tb.ask(Request(counts=counts, flits=flits, attr=chosen, **where))
     await tb.bench.until(lambda: len(tb.issued) == count, limit=count + 50)
     issued = list(tb.issued)
