@@ -11,7 +11,10 @@ from dysharp.hw.errors import ConfigError
 from dysharp.hw.packet import CHUNK_BYTES, FLIT_BYTES, MAX_FLITS
 from dysharp.hw.rules import check_fields, is_power_of_two, ruled_field
 
-__all__ = ["ORDERS", "Config", "GpuConfig", "SwitchConfig"]
+__all__ = ["LIMIT_BITS", "ORDERS", "Config", "GpuConfig", "SwitchConfig"]
+
+LIMIT_BITS = 32
+"""Bits of the registers that say, in cycles, how long a switch waits for something."""
 
 ORDERS = ("arrival", "rank", "exact")
 """The orders in which a switch accumulates."""

@@ -24,7 +24,7 @@ from dysharp.hw.gpu.hub_records import (
 )
 from dysharp.hw.gpu.tracker_windows import tracker_windows
 from dysharp.hw.packet import MAX_DATA_FLITS, Cmd, Header, Status, Tag
-from dysharp.hw.parameters import ORDERS
+from dysharp.hw.parameters import LIMIT_BITS, ORDERS
 from dysharp.hw.register_map import Access, Field, Register, RegisterMap, Window
 from dysharp.hw.switch.session import TICKS
 
@@ -286,20 +286,20 @@ def switch_registers(
             _number(
                 "session_timeout",
                 0x0C,
-                32,
-                f"cycles after which a session is answered without its missing answers, to a "
-                f"{TICKS}th; at least {least_timeout(sessions=sessions)}; 0: never",
+                LIMIT_BITS,
+                f"cycles after which a session is answered without its missing answers, in steps "
+                f"of {TICKS}; at least {least_timeout(sessions=sessions)}; 0: never",
             ),
             _number(
                 "stall_limit",
                 0x10,
-                32,
+                LIMIT_BITS,
                 "cycles after which a packet that stops in the middle is cut short; 0: never",
             ),
             _number(
                 "drop_limit",
                 0x14,
-                32,
+                LIMIT_BITS,
                 "cycles after which an output whose flit is not taken fails; 0: never",
             ),
             Register(

@@ -8,10 +8,9 @@ from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.packet import FLIT_BITS, Header
+from dysharp.hw.parameters import LIMIT_BITS
 
 __all__ = ["Drain"]
-
-LIMIT_BITS = 32
 
 
 class Drain(Component):

@@ -11,6 +11,7 @@ from dysharp.hw.config import Config
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.link.link_mux import LinkMux
 from dysharp.hw.packet import AGE_BITS
+from dysharp.hw.parameters import LIMIT_BITS
 from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Column, Lanes
 from dysharp.hw.switch.drain import Drain
@@ -112,7 +113,7 @@ class Egress(Component):
                 "inputs": In(Lanes).array(ports),
                 "error": In(FlitStream),
                 "failed": In(1),
-                "drop_limit": In(32),
+                "drop_limit": In(LIMIT_BITS),
                 "fails": Out(1),
                 "drained": Out(range(3)),
                 "reserve": In(session_stream(ports)),

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.link.fifo import Fifo
 from dysharp.hw.share import place
-from dysharp.hw.switch.session import SessionId
+from dysharp.hw.switch.session import MAX_SESSIONS, SessionId
 
 __all__ = ["FreeSessions"]
 
@@ -23,7 +23,7 @@ class FreeSessions(Component):
 
     Parameters
     ----------
-    sessions : sessions, 1 to 256
+    sessions : sessions, at most 256
     """
 
     available: Signal
@@ -40,8 +40,8 @@ class FreeSessions(Component):
     """Out, sessions in use."""
 
     def __init__(self, *, sessions: int):
-        if not 1 <= sessions <= 256:
-            raise ValueError(f"Sessions must be 1 to 256, not {sessions!r}")
+        if not 1 <= sessions <= MAX_SESSIONS:
+            raise ValueError(f"Sessions must be 1 to {MAX_SESSIONS}, not {sessions!r}")
         self.sessions = sessions
         super().__init__(
             {

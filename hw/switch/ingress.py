@@ -11,6 +11,7 @@ from dysharp.hw.config import Config
 from dysharp.hw.link.fifo import Skid
 from dysharp.hw.link.flit import Flit, FlitStream
 from dysharp.hw.packet import AGE_BITS, Dtype
+from dysharp.hw.parameters import LIMIT_BITS
 from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Broadcast
 from dysharp.hw.switch.error_answer import ErrorAnswer, Fault, error_header
@@ -118,7 +119,7 @@ class Ingress(Component):
                 "session": In(SessionId),
                 "exhausted": In(1),
                 "failed": In(self.ports),
-                "stall_limit": In(32),
+                "stall_limit": In(LIMIT_BITS),
                 "error": Out(FlitStream),
                 "faults": Out(data.ArrayLayout(Fault, len(FAULTS))),
                 "events": Out(IngressEvents),

@@ -20,6 +20,7 @@ from dysharp.hw.packet import (
     Status,
     tx_flits,
 )
+from dysharp.hw.parameters import LIMIT_BITS
 from dysharp.hw.share import place
 from dysharp.hw.switch.error_answer import ErrorAnswer, Fault
 
@@ -144,7 +145,7 @@ class Parser(Component):
         super().__init__(
             {
                 "i": In(FlitStream),
-                "stall_limit": In(32),
+                "stall_limit": In(LIMIT_BITS),
                 "o": Out(stream.Signature(ParsedFlit)),
                 "error": Out(stream.Signature(ErrorAnswer)),
                 "fault": Out(Fault),

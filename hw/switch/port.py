@@ -9,6 +9,7 @@ from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 from dysharp.hw.alu.reductions import Arithmetic
 from dysharp.hw.link.flit import FlitStream
 from dysharp.hw.packet import AGE_BITS, FLIT_BYTES, Status
+from dysharp.hw.parameters import LIMIT_BITS
 from dysharp.hw.share import place
 from dysharp.hw.switch.crosspoint import Broadcast, Lanes
 from dysharp.hw.switch.egress import Egress
@@ -56,8 +57,8 @@ def port_control(*, ports: int) -> data.StructLayout:
             "session_tick": 1,
             "free_retired": 1,
             "failed": ports,
-            "stall_limit": 32,
-            "drop_limit": 32,
+            "stall_limit": LIMIT_BITS,
+            "drop_limit": LIMIT_BITS,
         }
     )
 

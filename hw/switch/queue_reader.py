@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 
 from dysharp.hw.link.arbiter import RoundRobin
 from dysharp.hw.link.flit import Flit, FlitStream
 from dysharp.hw.link.oldest import OldestFirst
+from dysharp.hw.one_hot import encode, select
 from dysharp.hw.share import place
 
 __all__ = ["QueueReader"]
@@ -103,9 +104,9 @@ class QueueReader(Component):
             chosen.eq(Mux(fixed, kept, Mux(anything_whole, grants["whole"], grants["any"]))),
             self.o.valid.eq(Mux(fixed, (self.valid & kept).any(), self.starts.any())),
             Value.cast(self.o.payload).eq(
-                _select(chosen, [self.flits[k] for k in range(self.count)])
+                select(chosen, [self.flits[k] for k in range(self.count)])
             ),
-            self.index.eq(_encode(chosen)),
+            self.index.eq(encode(chosen)),
             self.take.eq(Mux(self.o.valid & self.o.ready, chosen, 0)),
         ]
         with m.If(self.o.valid):
@@ -117,22 +118,3 @@ class QueueReader(Component):
         if self.age_bits:
             return OldestFirst(count=self.count, age_bits=self.age_bits)
         return RoundRobin(count=self.count)
-
-
-def _select(one_hot, values):
-    """The value whose bit is set; a plane of ANDs and a tree of ORs."""
-    terms = [
-        Value.cast(value) & bit.replicate(len(Value.cast(value)))
-        for value, bit in zip(values, one_hot, strict=True)
-    ]
-    while len(terms) > 1:
-        pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
-        terms = [pair[0] | pair[-1] for pair in pairs]
-    return terms[0]
-
-
-def _encode(one_hot):
-    """Number of the bit that is set."""
-    width = len(one_hot)
-    bits = range(max(width - 1, 1).bit_length())
-    return Cat(Cat(one_hot[k] for k in range(width) if k >> bit & 1).any() for bit in bits)

@@ -58,8 +58,8 @@ class RankUnit(Component):
     Latency: from the last flit of the last contribution to the header of the answer: six cycles,
     those of the adder, and for each port but the last as many as the contribution has flits, at
     least the adder's latency + 2; more if other sessions are ahead. Throughput: one flit of
-    contributions each cycle, ``i.ready`` is always high; one flit of sums and one of answers each
-    cycle.
+    contributions each cycle, ``i.ready`` is low only while a session times out; one flit of sums
+    and one of answers each cycle.
 
     Parameters
     ----------

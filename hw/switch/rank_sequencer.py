@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
 from dysharp.hw.link.fifo import Fifo
+from dysharp.hw.one_hot import encode
 from dysharp.hw.packet import MAX_DATA_FLITS, Attr, Status
 from dysharp.hw.share import place
 from dysharp.hw.switch.intake import finished_session
@@ -136,7 +137,7 @@ class RankSequencer(Component):
                 has_turn.eq(self.i.valid),
                 turn.completion.eq(session.completion),
                 turn.sums.eq(sums),
-                turn.source.eq(_encode(waiting & ~others)),
+                turn.source.eq(encode(waiting & ~others)),
                 turn.last_word.eq(session.flits - 1),
                 turn.first.eq(~begun),
                 turn.final.eq(is_final),
@@ -194,10 +195,3 @@ class RankSequencer(Component):
             ahead.o.ready.eq(self.o.valid & self.o.ready),
         ]
         return m
-
-
-def _encode(one_hot):
-    """Number of the bit that is set."""
-    width = len(one_hot)
-    bits = range(max(width - 1, 1).bit_length())
-    return Cat(Cat(one_hot[k] for k in range(width) if k >> bit & 1).any() for bit in bits)

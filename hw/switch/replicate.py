@@ -29,15 +29,11 @@ class ReplicateEvents(data.Struct):
     Members
     -------
     replicas : replicas that are begun in this cycle
-    again : a packet is begun once more, for outputs that had no room before
     session_wait : a packet waits for a session
-    queue_wait : a packet waits because none of its queues has room
     """
 
     replicas: 7
-    again: 1
     session_wait: 1
-    queue_wait: 1
 
 
 class Replicate(Component):
@@ -205,9 +201,7 @@ class Replicate(Component):
 
         m.d.comb += [
             self.events.replicas.eq(sum(chosen)),
-            self.events.again.eq(begin & again),
             self.events.session_wait.eq(needs_session & ~reserved),
-            self.events.queue_wait.eq(~within & wanted.any() & ~begin),
         ]
         return m
 

@@ -5,7 +5,7 @@ from typing import Any
 from amaranth import Module, Mux, Signal
 from amaranth.lib.wiring import Component, In, Out
 
-from dysharp.hw.switch.session import SessionId
+from dysharp.hw.switch.session import MAX_SESSIONS, SessionId
 
 __all__ = ["Retirement"]
 
@@ -23,7 +23,7 @@ class Retirement(Component):
 
     Parameters
     ----------
-    sessions : sessions, 1 to 256
+    sessions : sessions, at most 256
     """
 
     retires: Signal
@@ -54,8 +54,8 @@ class Retirement(Component):
     """Out, all of them are."""
 
     def __init__(self, *, sessions: int):
-        if not 1 <= sessions <= 256:
-            raise ValueError(f"Sessions must be 1 to 256, not {sessions!r}")
+        if not 1 <= sessions <= MAX_SESSIONS:
+            raise ValueError(f"Sessions must be 1 to {MAX_SESSIONS}, not {sessions!r}")
         self.sessions = sessions
         super().__init__(
             {

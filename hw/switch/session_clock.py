@@ -4,6 +4,7 @@ from amaranth import Module, Signal
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.utils import ceil_log2
 
+from dysharp.hw.parameters import LIMIT_BITS
 from dysharp.hw.switch.session import TICKS
 
 __all__ = ["SessionClock"]
@@ -25,7 +26,7 @@ class SessionClock(Component):
     tick: Signal
     """Out."""
 
-    def __init__(self, *, bits: int = 32):
+    def __init__(self, *, bits: int = LIMIT_BITS):
         if bits <= ceil_log2(TICKS):
             raise ValueError(f"Bits must be more than {ceil_log2(TICKS)}, not {bits!r}")
         self.bits = bits

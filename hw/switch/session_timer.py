@@ -9,7 +9,7 @@ from amaranth.utils import ceil_log2
 
 from dysharp.hw.memory import Ram
 from dysharp.hw.share import place
-from dysharp.hw.switch.session import TICKS, SessionId
+from dysharp.hw.switch.session import MAX_SESSIONS, TICKS, SessionId
 
 __all__ = ["SessionTimer"]
 
@@ -34,7 +34,7 @@ class SessionTimer(Component):
 
     Parameters
     ----------
-    sessions : sessions, 1 to 256
+    sessions : sessions, at most 256
     """
 
     tick: Signal
@@ -52,8 +52,8 @@ class SessionTimer(Component):
     after its last answer."""
 
     def __init__(self, *, sessions: int):
-        if not 1 <= sessions <= 256:
-            raise ValueError(f"Sessions must be 1 to 256, not {sessions!r}")
+        if not 1 <= sessions <= MAX_SESSIONS:
+            raise ValueError(f"Sessions must be 1 to {MAX_SESSIONS}, not {sessions!r}")
         self.sessions = sessions
         super().__init__(
             {
