@@ -251,6 +251,14 @@ class Route(Component):
         m.d.comb += outsiders.eq(now.tx & (all_named & ~now.members).any())
 
         plain_gpu = self._plain_gpu(m, now)
+        wanted, failed = Signal(self.gpus), Signal(self.gpus)
+        for gpu in range(self.gpus):
+            links = self.failed[gpu * self.links : (gpu + 1) * self.links]
+            m.d.comb += [
+                wanted[gpu].eq(Mux(now.tx, all_named[gpu], plain_gpu == gpu)),
+                failed[gpu].eq(links.bit_select(now.link, 1)),
+            ]
+
         status, refused, decided = Signal(Status), Signal(), Signal()
         with m.If(any_unused_set):
             m.d.comb += status.eq(Status.MALFORMED)
@@ -262,7 +270,7 @@ class Route(Component):
             m.d.comb += status.eq(Status.UNKNOWN_TARGET)
         with m.Elif(outsiders | now.stranger):
             m.d.comb += status.eq(Status.NOT_A_MEMBER)
-        with m.Elif((self.o.payload.record.session.ports & self.failed).any()):
+        with m.Elif((wanted & failed).any()):
             m.d.comb += status.eq(Status.TIMEOUT)
         m.d.comb += [
             refused.eq(Value.cast(status) != 0),
@@ -284,10 +292,9 @@ class Route(Component):
             out.record.refused.eq(refused),
         ]
         for gpu in range(self.gpus):
-            wanted = Mux(now.tx, all_named[gpu], plain_gpu == gpu)
             for link in range(self.links):
                 m.d.comb += out.record.session.ports[gpu * self.links + link].eq(
-                    wanted & (now.link == link)
+                    wanted[gpu] & (now.link == link)
                 )
 
         with m.If(transfer):

@@ -381,7 +381,8 @@ async def one_flit_a_cycle(dut):
         assert monitor.stalled == 0
         cycles = monitor.last_cycle - monitor.first_cycle + 1
         assert cycles <= monitor.taken + 20, f"{cycles} cycles for {monitor.taken} flits"
-        assert tb.sink.last_cycle - monitor.last_cycle < 6 * (1 + tb.chunk_flits)
+        # A few answers wait for each other, behind the way through the adders and the rounder.
+        assert tb.sink.last_cycle - monitor.last_cycle < 6 * (1 + tb.chunk_flits) + 16
 
 
 @cocotb.test()

@@ -49,7 +49,8 @@ async def crossing_multicasts_in_one_cycle(dut):
         sink._stall = StallPattern(k, 0.2, longest=40)
         sink._can_stall = True
     await tb.finish()
-    assert tb.rx_req[0].first_cycle == tb.rx_req[-1].first_cycle
+    if not tb.bench.stall_probability:
+        assert tb.rx_req[0].first_cycle == tb.rx_req[-1].first_cycle
 
 
 @cocotb.test()

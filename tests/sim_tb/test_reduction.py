@@ -178,7 +178,7 @@ MUTANTS = [
         "switch/reduction.py",
         "if stage < alu.latency:",
         "if stage < 1:",
-        "first_is_loaded",
+        "short_chunks_wait_for_the_adder",
         "reduction",
     ),
 ]
